@@ -20,6 +20,7 @@ from pt2hub.server.blobs.local import LocalStorage
 from pt2hub.server.blobs.memory import MemoryStorage
 from pt2hub.server.blobs.ports import Storage
 from pt2hub.server.blobs.s3 import S3Storage
+from pt2hub.server.services.blobs.quarantine import empty_quarantine
 from support.s3 import s3_client
 
 if TYPE_CHECKING:
@@ -403,6 +404,23 @@ def test_what_is_quarantined_is_found_by_no_reader_and_written_anew_as_the_next_
     assert list(subject.storage.keys("blobs")) == []
     subject.storage.write(blob(data).at(2), [data])
     assert b"".join(subject.storage.read(blob(data))) == data
+
+
+def test_the_quarantine_is_emptied_of_all_generations_of_a_blob(subject: Subject) -> None:
+    storage = subject.storage
+    for key in (blob(DATA).at(1), blob(DATA).at(2), blob(b"other").at(1)):
+        storage.write(key, [b"other" if key.digest == blob(b"other").digest else DATA])
+        storage.quarantine(key)
+    put_away = set(_list_quarantine(storage))
+    empty_quarantine(storage, [blob(DATA)])
+    of_other = blob(b"other").quarantine_path
+    assert set(_list_quarantine(storage)) == put_away & {of_other}
+    assert not put_away or put_away > {of_other}  # memory keeps none
+
+
+def _list_quarantine(storage: Storage) -> list[str]:
+    folders = {blob(data).quarantine_path.rpartition("/")[0] for data in (DATA, b"other")}
+    return [path for folder in sorted(folders) for path, _ in storage.list_objects(f"{folder}/")]
 
 
 def test_a_probe_writes_and_leaves_nothing_that_readers_see(subject: Subject) -> None:

@@ -30,7 +30,7 @@ CURES: dict[FindingKind, str] = {
     FindingKind.LEFTOVER_OBJECT: "none: no reader finds it, and the collector deletes it",
     FindingKind.UNSTORED_REFERENCE: _HEAL,
     FindingKind.MISSING_MANIFEST: _HEAL,
-    FindingKind.UNINDEXED_MANIFEST: "pt2hub admin reindex, if it is an artifact; otherwise nothing needs it",
+    FindingKind.UNINDEXED_MANIFEST: "pt2hub admin reindex",
     FindingKind.EXPIRED_LEASE: "start a server: its maintenance drops expired leases every ten seconds",
     FindingKind.ORPHANED_LEASE: "start a server: its maintenance drops the lease when it expires",
 }

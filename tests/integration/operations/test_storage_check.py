@@ -10,6 +10,7 @@ import pytest
 
 from pt2hub.client.blobs.folder import BlobFolder
 from pt2hub.domain.digests import digest_bytes
+from pt2hub.domain.tokens import Actor
 from pt2hub.server.blobs.keys import StorageKey
 from pt2hub.server.container import open_container
 from support.live import serving
@@ -63,6 +64,34 @@ def test_a_registry_in_order_has_no_findings(served: Registry) -> None:
     check = served.services.storage_check.check()
     assert (check.findings, check.counts) == ((), {})
     assert check.objects == check.rows > 5
+
+
+def test_documentation_and_what_waits_for_the_collector_are_in_order(served: Registry) -> None:
+    served.published()
+    for text in (b"# first", b"# second"):
+        served.attach("README.md", text)
+    served.sql("DELETE FROM blob_leases")
+    assert findings(served) == set()
+    served.services.deletion.version("vision/resnet18", 1, by=Actor("root", admin=True), reason="old")
+    assert findings(served) == set()
+
+
+def test_damaged_documentation_is_named_and_in_no_other_files_way(served: Registry, disk: Disk) -> None:
+    served.published()
+    served.attach("README.md", b"# card")
+    card = StorageKey.blob(digest_bytes(b"# card"))
+    manifest = StorageKey.manifest(served.sql("SELECT manifest FROM version_documentation")[0][0])
+    for key in (card, manifest):
+        disk.plant(key)
+        assert served.services.damage.check_key(key, by="scrub")
+    for outcome in served.services.heal.heal([], []):
+        assert outcome.needed_by == ("vision/resnet18@1",)
+        assert "pt2hub file add" in outcome.advice
+    attached = served.attach("LICENSE", b"MIT")
+    assert [file.name for file in attached.files] == ["LICENSE", "README.md"]
+    assert [damage.digest for damage in served.services.damage.list_damaged()][:1] == [card.digest]
+    served.attach("README.md", b"# card")
+    assert served.services.damage.open(card)[0].key.generation == 2
 
 
 def test_every_kind_of_contradiction_is_found(served: Registry, disk: Disk) -> None:

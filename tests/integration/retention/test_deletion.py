@@ -13,6 +13,7 @@ from pt2hub.domain.digests import digest_bytes
 from pt2hub.domain.tokens import Actor, Scope
 from pt2hub.errors import Conflict, Deleted, Forbidden, InvalidInput, NotFound, StillNeeded
 from pt2hub.server.blobs.keys import StorageKey
+from pt2hub.server.services.operations.journal_files import JournalFiles
 from support.promoted import ADMIN, MODEL, move, published
 from support.registry import V3, V4
 
@@ -230,6 +231,35 @@ def test_what_was_deleted_does_not_come_back_by_a_rebuild(registry: Registry, co
         registry.services.resolve.resolve(f"{MODEL}@1")
     assert registry.services.resolve.resolve(MODEL).number == 2
     assert registry.submit(source={"factory": "torchvision.models:resnet18", "seed": 9}).number == 3
+
+
+def test_what_the_journal_keeps_goes_with_its_version_and_its_model(registry: Registry) -> None:
+    published(registry)
+    services = registry.services
+    services.labels.change(MODEL, None, put={"owner": "PRIVATE"}, remove=(), expected={}, by=ADMIN)
+    services.labels.change(MODEL, 1, put={"patient": "PRIVATE"}, remove=(), expected={}, by=ADMIN)
+    services.lineage.change(MODEL, 1, add=["other:hf:team/PRIVATE@v1"], remove=(), by=ADMIN)
+    services.retention.put(MODEL, last=5, by=ADMIN)
+    services.journal.write()
+    assert "PRIVATE" in journal(registry)
+    delete(registry)
+    services.journal.write()
+    assert journal(registry).count("PRIVATE") == 1  # the model's label
+    services.deletion.model(MODEL, by=ADMIN, reason="old")
+    services.journal.write()
+    assert "PRIVATE" not in journal(registry)
+    assert registry.sql("SELECT scope FROM retention_policies") == []
+    registry.sql("TRUNCATE models, targets, environments, workers, tombstones CASCADE")
+    services.reindex.reindex()
+    assert registry.sql("SELECT name FROM models") == registry.sql("SELECT key FROM labels") == []
+
+
+def journal(registry: Registry) -> str:
+    """What the journal says now, without the audit log."""
+    storage = registry.services.storage
+    JournalFiles(storage).merge(max_files=1)
+    files = [storage.read_object(path).decode() for path, _ in storage.list_objects("journal/")]
+    return "\n".join(line for file in files for line in file.splitlines() if '"audit_entry"' not in line)
 
 
 def test_the_api_answers_410_for_a_number_that_was_used(registry: Registry, web: FlaskClient) -> None:

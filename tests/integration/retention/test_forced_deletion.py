@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
@@ -9,11 +10,16 @@ import pytest
 
 from pt2hub.domain.digests import Digest, digest_bytes
 from pt2hub.domain.tokens import Actor
-from pt2hub.errors import Deleted, DigestRefused, Forbidden, NotFound, StillNeeded
+from pt2hub.errors import Deleted, DigestRefused, Forbidden, NotFound, StillNeeded, StorageUnavailable
 from pt2hub.server.blobs.keys import StorageKey
+from pt2hub.server.db.stores.retention.tombstones import TombstoneStore
+from support.planted import Disk
 from support.promoted import ADMIN, MODEL, move, published
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
     from flask.testing import FlaskClient
 
     from support.registry import Registry
@@ -171,3 +177,112 @@ def test_what_an_operator_accepted_is_not_refused_after_a_rebuild(registry: Regi
         registry.services.blobs.check_readable(weights)
     with pytest.raises(DigestRefused):
         registry.blob(LEAKED)
+
+
+@pytest.mark.parametrize("answers", [True, False])
+def test_damaged_bytes_that_were_put_away_go_too(
+    served: Registry, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, answers: bool
+) -> None:
+    leak(served)
+    key, disk = StorageKey.blob(digest_bytes(LEAKED)), Disk(root=tmp_path / "blobs")
+    for generation in (1, 2):
+        disk.plant(key.at(generation))
+        assert served.services.damage.check_key(key, by="scrub")
+        assert disk.read(key.at(generation).quarantine_path)
+        served.blob(LEAKED)
+    if not answers:
+        monkeypatch.setattr(type(served.services.storage), "remove", _unavailable)
+    force(served)
+    if not answers:
+        assert disk.read(key.quarantine_path)
+        monkeypatch.undo()
+        served.services.collector.collect(grace=timedelta(days=1))
+    assert [disk.read(key.at(number).quarantine_path) for number in (1, 2)] == [None, None]
+    assert served.services.storage.size(key) is None
+
+
+def _unavailable(*_: object) -> None:
+    raise StorageUnavailable
+
+
+def test_documentation_that_it_had_before_goes_too(registry: Registry) -> None:
+    leak(registry)
+    published(registry)
+    card, shared = b"# a card with a secret in it" * 4, b"a license that another version has" * 4
+    registry.attach("README.md", card)
+    registry.attach("LICENSE", shared)
+    registry.attach("LICENSE", shared, number=2)
+    for name in ("README.md", "LICENSE"):
+        registry.services.version_files.remove(MODEL, 1, name, by=ADMIN)
+    force(registry, keep_shared=True)
+    with pytest.raises(Deleted):
+        registry.services.blobs.check_readable(StorageKey.blob(digest_bytes(card)))
+    assert registry.services.storage.size(StorageKey.blob(digest_bytes(card))) is None
+    registry.services.blobs.check_readable(StorageKey.blob(digest_bytes(shared)))
+    left = [
+        b"".join(registry.services.storage.read(key)) for key in registry.services.storage.keys("manifests")
+    ]
+    assert not [data for data in left if digest_bytes(card).encode() in data]
+
+
+def test_a_version_whose_documentation_shares_the_bytes_is_named(registry: Registry) -> None:
+    leak(registry)
+    published(registry)
+    registry.attach("README.md", LEAKED, number=2)
+    with pytest.raises(StillNeeded) as caught:
+        force(registry)
+    assert f"--also {MODEL}@2" in str(caught.value.hint)
+
+
+def test_what_was_missing_when_it_was_refused_does_not_come_back(served: Registry, tmp_path: Path) -> None:
+    leak(served)
+    key, disk = StorageKey.blob(digest_bytes(LEAKED)), Disk(root=tmp_path / "blobs")
+    disk.plant(key, "lose")
+    assert served.services.damage.check_key(key, by="scrub")
+    refuse(served)
+    (tmp_path / "blobs" / key.path).write_bytes(LEAKED)
+    assert served.services.damage.recheck() == 0
+    with pytest.raises(Deleted):
+        served.services.blobs.check_readable(key)
+
+
+def refuse(registry: Registry) -> None:
+    """Restores the tombstone of a forced deletion that a later database has."""
+    view = registry.submit(source={"factory": "torchvision.models:resnet18", "seed": 7})
+    registry.published(view, code=b"code of 7", key="key 7")
+    force(registry, view.number, keep_shared=True)
+    with registry.services._sessions.begin() as session:
+        found = TombstoneStore(session).version(MODEL, view.number)
+        assert found
+        refused = (("blobs", digest_bytes(LEAKED)),)
+        TombstoneStore(session).restore(replace(found, refused=refused), "sha256:" + "0" * 64)
+
+
+def test_healing_tells_what_is_refused_and_goes_on(served: Registry, tmp_path: Path) -> None:
+    leak(served)
+    disk, other = Disk(root=tmp_path / "blobs"), b"other bytes that are damaged"
+    damaged = {digest_bytes(data): data for data in (LEAKED, other)}
+    served.blob(other)
+    for digest in damaged:
+        disk.plant(StorageKey.blob(digest))
+        assert served.services.damage.check_key(StorageKey.blob(digest), by="scrub")
+    refuse(served)
+    served.sql("UPDATE blobs SET state = 'damaged' WHERE digest = %s", digest_bytes(LEAKED))
+    outcomes = {each.digest: each for each in served.services.heal.heal([], [_Source(damaged)])}
+    assert {each.state for each in outcomes.values()} == {"healed", "damaged"}
+    assert outcomes[digest_bytes(other)].state == "healed"
+    assert "pt2hub admin accept" in outcomes[digest_bytes(LEAKED)].advice
+
+
+class _Source:
+    """Has the right bytes."""
+
+    name = "elsewhere"
+
+    def __init__(self, damaged: dict[Digest, bytes]) -> None:
+        self._damaged = damaged
+
+    def fetch(self, digest: Digest, folder: Path, models: Sequence[str]) -> Path | None:  # noqa: ARG002  # of the protocol
+        path = folder / "bytes"
+        path.write_bytes(self._damaged[digest])
+        return path

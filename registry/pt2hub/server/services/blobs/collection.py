@@ -22,6 +22,8 @@ from pt2hub.server.blobs.ports import PresignedTransfers
 from pt2hub.server.db.stores.blobs.collections import PATIENT, CollectionStore
 from pt2hub.server.db.stores.blobs.garbage import GarbageStore
 from pt2hub.server.db.stores.operations.reindex_state import ReindexState
+from pt2hub.server.db.stores.retention.tombstones import TombstoneStore
+from pt2hub.server.services.blobs.quarantine import empty_quarantine
 from pt2hub.server.services.blobs.uploads import PRESIGNED_LIFETIME_S
 from pt2hub.wire.collections import CollectionReport
 
@@ -114,8 +116,15 @@ class BlobCollection:
             after = found[-1].key
 
     def remove(self, garbage: Sequence[Garbage]) -> None:
-        """Remove the objects of marked blobs; missing ones are ignored."""
-        self._storage.remove([item.key for item in garbage])
+        """Remove the objects of marked blobs; missing ones are ignored.
+
+        Of blobs that a forced deletion refuses nothing stays in quarantine either.
+        """
+        keys = [item.key for item in garbage]
+        self._storage.remove(keys)
+        with self._sessions.begin() as session:
+            refused = TombstoneStore(session).refused_among([key.digest for key in keys])
+        empty_quarantine(self._storage, [key for key in keys if (key.kind, key.digest) in refused])
 
     def finish(self, garbage: Sequence[Garbage]) -> list[int]:
         """Turn the marks of removed blobs into tombstones; return the sizes of those that this call turned."""

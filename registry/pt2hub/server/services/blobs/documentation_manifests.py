@@ -23,7 +23,7 @@ from pt2hub.domain.attached_files.files import AttachedFile, files_of
 from pt2hub.domain.codec import encode
 from pt2hub.domain.digests import canonical_json, digest_bytes
 from pt2hub.domain.principals import read_principal
-from pt2hub.errors import BadResponse, BlobGone, InvalidInput, NotFound
+from pt2hub.errors import BadResponse, InvalidInput, NotFound
 from pt2hub.server.blobs.keys import StorageKey
 from pt2hub.server.db.stores.blobs.blobs import BlobStore
 from pt2hub.server.db.stores.publishing.documentation import DocumentationChange
@@ -96,17 +96,23 @@ def read_change(manifest: Manifest) -> DocumentationChange:
     return DocumentationChange(files, int(revision), manifest.digest, at, by)
 
 
-def refer_documentation(session: Session, version_id: int, manifest: Manifest) -> None:
+def refer_documentation(
+    session: Session, version_id: int, manifest: Manifest, *, before: Sequence[AttachedFile] = ()
+) -> None:
     """Protect a version's documentation from collection, and that before it no longer.
+
+    Args:
+        before: The documentation before. What stays of it keeps the references that it has, so that a damaged file is
+            in no other's way.
 
     Raises:
         NotFound: A file was not uploaded, or is being deleted.
     """
     owner, needed, blobs = f"documentation:{version_id}", named_by(manifest), BlobStore(session)
-    try:
-        blobs.refer(needed, owner)
-    except BlobGone as exc:  # seen a moment ago, but unconfirmed or being deleted
-        raise not_uploaded(exc.context["digests"][0]) from exc
+    kept = {StorageKey.blob(item.digest) for item in before}
+    missing = needed.keys() - kept - blobs.refer_stored(needed, owner)
+    if missing:  # seen a moment ago, but unconfirmed or being deleted
+        raise not_uploaded(min(missing).digest)
     blobs.release(owner, kept=needed)
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from pt2hub.domain.damage import HealOutcome
 from pt2hub.domain.tokens import SERVER
-from pt2hub.errors import DigestMismatch, NotFound
+from pt2hub.errors import DigestMismatch, DigestRefused, NotFound
 from pt2hub.server.blobs.keys import StorageKey
 from pt2hub.server.blobs.verification import file_chunks
 from pt2hub.server.db.stores.blobs.damage import DamageStore
@@ -30,6 +30,9 @@ _UPLOADED = "Publish the same spec with the same files again: the client uploads
 _BUILT = (
     "No command reproduces it: compilers do not write the same bytes twice. A cache of a client that pulled it, a mirror "
     "or a backup may have it; otherwise yank the version and publish it anew."
+)
+_DOCUMENTATION = (
+    "Attach the file again: pt2hub file add. A manifest is replaced by the next change of the documentation."
 )
 _LOG = "The log is lost; nothing else needs it."
 _UNNEEDED = "Nothing refers to it."
@@ -67,7 +70,7 @@ class HealService:
     ) -> Iterator[HealOutcome]:
         """Replace damaged blobs, and yield what became of each.
 
-        The right bytes are stored as the next generation, as those of any writer are.
+        The right bytes are stored as the next generation, as those of any writer are, and refused as theirs are.
 
         Args:
             digests: Which ones, checked first; empty for all that are known to be damaged.
@@ -121,7 +124,11 @@ class HealService:
                 path = source.fetch(key.digest, Path(folder), models)
                 if path is None:
                     continue
-                self._blobs.write(key, file_chunks(path), holder=_HOLDER, by=by)
+                try:
+                    self._blobs.write(key, file_chunks(path), holder=_HOLDER, by=by)
+                except DigestRefused as refused:  # by a forced deletion
+                    advice = f"{refused.message} {refused.hint or ''}".strip()
+                    return HealOutcome(key.kind, key.digest, "damaged", None, needed_by, advice)
                 return HealOutcome(key.kind, key.digest, "healed", source.name, needed_by)
         return HealOutcome(key.kind, key.digest, "damaged", None, needed_by, _advice(owners))
 
@@ -143,4 +150,6 @@ def _advice(owners: Sequence[BlobOwner]) -> str:
         return _UPLOADED
     if "artifact" in kinds:
         return _BUILT
+    if "documentation" in kinds:
+        return _DOCUMENTATION
     return _LOG if kinds else _UNNEEDED

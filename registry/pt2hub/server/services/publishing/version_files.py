@@ -184,7 +184,7 @@ class VersionFileService:
                 if _size(files) > _size(before.files):
                     quotas.check_bytes(version.model)
                 _record(session, by, version, before.files, files)
-                refer_documentation(session, version.id, manifest)
+                refer_documentation(session, version.id, manifest, before=before.files)
                 BlobStore(session).drop(holder)
                 return
         raise Conflict(

@@ -21,8 +21,10 @@ from pt2hub.server.db.stores.retention.dependents import DependentStore
 from pt2hub.server.db.stores.retention.shared_blobs import SharedBlobStore
 from pt2hub.server.services.access import audit_log
 from pt2hub.server.services.access.tokens import check_admin
+from pt2hub.server.services.blobs.quarantine import empty_quarantine
 from pt2hub.server.services.promotion.reasons import check_reason
 from pt2hub.server.services.retention.deletion import delete_versions, find_version
+from pt2hub.server.services.retention.earlier_documentation import find_earlier_documentation
 from pt2hub.server.services.retention.plans import (
     TRIVIAL_BYTES,
     DeletionPlan,
@@ -71,7 +73,7 @@ class ForcedDeletionService:
     ) -> DeletionView:
         """Delete a version and remove its bytes at once.
 
-        Aliases on it are removed. Its digests are not served any more and cannot be stored again, but for code that
+        Aliases on it are removed. Documentation that it had before goes too. Its digests are not served any more and cannot be stored again, but for code that
         contains no weights.
 
         Args:
@@ -83,6 +85,7 @@ class ForcedDeletionService:
             Forbidden: The actor is not an admin of each model.
             InvalidInput: A name or the reason is malformed.
             NotFound: A model or version does not exist.
+            StorageUnavailable: The storage does not answer, so that documentation that it had before is not found.
             StillNeeded: A build has not ended, or other versions need its blobs and neither `also` nor `keep_shared`
                 says what happens to them.
         """
@@ -90,9 +93,10 @@ class ForcedDeletionService:
         for name, _ in names:
             check_admin(by, name, doing="delete anything of it", where="version")
         why = reason if dry_run else check_reason(reason)
+        earlier = find_earlier_documentation(self._sessions, self._storage, names)
         with self._sessions.begin() as session:
             doomed = tuple(find_version(session, *each, lock=not dry_run) for each in sorted(names))
-            plan = _plan(session, f"{model}@{number}", doomed, keep_shared=keep_shared)
+            plan = _plan(session, f"{model}@{number}", doomed, earlier, keep_shared=keep_shared)
             refused = _refused(session, plan)
             if dry_run:
                 return plan.view(deleted=False, forced=True, refused=[digest for _, digest in refused])
@@ -125,9 +129,13 @@ class ForcedDeletionService:
         return plan.view(deleted=True, forced=True, refused=[digest for _, digest in refused])
 
     def _remove(self, keys: list[StorageKey]) -> None:
-        """Remove objects now: presigned URLs of them end too. Their rows are marked, so nothing serves them any more."""
+        """Remove objects now: presigned URLs of them end too. Their rows are marked, so nothing serves them any more.
+
+        What was damaged and put away is mostly the same bytes, and goes too.
+        """
         try:
             self._storage.remove(keys)
+            empty_quarantine(self._storage, keys)
         except TransientError as error:
             _log.warning("objects of a forced deletion are removed by the collector", error=str(error))
             return
@@ -155,7 +163,14 @@ def _versions(model: str, number: int, also: Sequence[str]) -> list[tuple[str, i
     return list(found)
 
 
-def _plan(session: Session, name: str, doomed: tuple[Doomed, ...], *, keep_shared: bool) -> DeletionPlan:
+def _plan(
+    session: Session,
+    name: str,
+    doomed: tuple[Doomed, ...],
+    earlier: Sequence[StorageKey],
+    *,
+    keep_shared: bool,
+) -> DeletionPlan:
     store = DependentStore(session)
     goes = [line for each in doomed for line in list_goes(each, store.measurements(each))]
     kept = [
@@ -164,7 +179,12 @@ def _plan(session: Session, name: str, doomed: tuple[Doomed, ...], *, keep_share
         for number in each.versions.values()
         if (reasons := tuple(list_unfinished(each.builds)))
     ]
-    blobs = tuple(SharedBlobStore(session).of(*doomed))
+    shared = SharedBlobStore(session)
+    found = [
+        *shared.of(*doomed),
+        *shared.exclusive_of(doomed, [(key.kind, key.digest) for key in earlier]),
+    ]
+    blobs = tuple({(blob.kind, blob.digest): blob for blob in found}.values())
     return DeletionPlan(
         name, doomed, tuple(goes), tuple(kept), blobs, tuple(_notes(store, doomed, blobs, keep_shared))
     )

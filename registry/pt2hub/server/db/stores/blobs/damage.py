@@ -80,7 +80,8 @@ _OWNERS = text("""
     FROM blob_references AS needed LEFT JOIN artifacts ON needed.owner = 'artifact:' || artifacts.digest
     LEFT JOIN builds ON builds.id = artifacts.build_id
     LEFT JOIN versions ON versions.id = coalesce(builds.version_id,
-        CASE WHEN starts_with(needed.owner, 'version:') THEN CAST(substr(needed.owner, 9) AS bigint) END)
+        CASE split_part(needed.owner, ':', 1) WHEN 'version' THEN CAST(split_part(needed.owner, ':', 2) AS bigint)
+            WHEN 'documentation' THEN CAST(split_part(needed.owner, ':', 2) AS bigint) END)
     LEFT JOIN models ON models.id = versions.model_id
     WHERE needed.kind = :kind AND needed.digest = :digest ORDER BY needed.owner LIMIT :limit""")
 _UNSTORED = text("""
@@ -123,10 +124,10 @@ class BlobOwner:
     """What refers to a blob.
 
     Attributes:
-        name: `version:<id>`, `artifact:<digest>` or `log:<build>:<attempt>`.
+        name: `version:<id>`, `documentation:<version>`, `artifact:<digest>` or `log:<build>:<attempt>`.
         model: Name of its model; None for a log.
         number: Number of its version; None for a log.
-        target: Target of the artifact; None for versions and logs.
+        target: Target of the artifact; None for others.
     """
 
     name: str

@@ -23,6 +23,7 @@ _NO_LEASE = """
     NOT EXISTS (SELECT FROM blob_leases AS own
         WHERE (own.kind, own.digest) = (blobs.kind, blobs.digest) AND own.pending_until > now())"""
 # Each returns a key to go on after, what is wrong, and a detail. An hour: an upload may be under way, a server stopped.
+# A manifest to which nothing refers was deleted or replaced, and waits for the collector.
 _CONTRADICTIONS = {
     FindingKind.UNSTORED_REFERENCE: """
         SELECT needed.digest || ' ' || needed.owner, needed.digest, needed.owner || ' refers to it, but it is '
@@ -35,10 +36,14 @@ _CONTRADICTIONS = {
         FROM artifacts LEFT JOIN blobs ON blobs.kind = 'manifests' AND blobs.digest = artifacts.digest
         WHERE blobs.digest IS NULL AND artifacts.digest > :after""",
     FindingKind.UNINDEXED_MANIFEST: f"""
-        SELECT blobs.digest, blobs.digest, 'no artifact or referrer has this manifest' FROM blobs
+        SELECT blobs.digest, blobs.digest, 'it is referred to, but no artifact, referrer or documentation has it'
+        FROM blobs
         WHERE blobs.kind = 'manifests' AND blobs.state = 'stored' AND {_NO_LEASE}
         AND NOT EXISTS (SELECT FROM artifacts WHERE artifacts.digest = blobs.digest)
         AND NOT EXISTS (SELECT FROM referrers WHERE referrers.digest = blobs.digest)
+        AND NOT EXISTS (SELECT FROM version_documentation WHERE manifest = blobs.digest)
+        AND EXISTS (SELECT FROM blob_references AS held
+            WHERE (held.kind, held.digest) = (blobs.kind, blobs.digest))
         AND blobs.digest > :after""",  # noqa: S608  # of constants
     FindingKind.EXPIRED_LEASE: """
         SELECT digest || ' ' || holder, digest, 'the lease of ' || holder || ' expired over an hour ago'

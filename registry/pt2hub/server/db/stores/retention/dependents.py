@@ -73,7 +73,8 @@ _FORGET_SERIES = text("""
         WHERE touched.id = ANY(:series) GROUP BY touched.id
     ) AS points WHERE series.id = points.id""")
 _SERIES_OF = text("SELECT DISTINCT series_id FROM measurements WHERE artifact = ANY(:artifacts)")
-# In this order: what refers to a row goes before it. Rows below artifacts and builds go with them.
+# In this order: what refers to a row goes before it. Rows below artifacts and builds go with them. What the journal keeps
+# goes before its version or model, whose name the journal's triggers look up.
 _ROWS_OF_VERSIONS = tuple(
     map(
         text,
@@ -84,6 +85,9 @@ _ROWS_OF_VERSIONS = tuple(
             "DELETE FROM artifacts WHERE digest = ANY(:artifacts)",
             "DELETE FROM builds WHERE id = ANY(:builds)",
             "DELETE FROM version_yanks WHERE version_id = ANY(:versions)",
+            "DELETE FROM labels WHERE version_id = ANY(:versions)",
+            "DELETE FROM derivations WHERE version_id = ANY(:versions)",
+            "DELETE FROM evaluations WHERE version_id = ANY(:versions)",
             "DELETE FROM versions WHERE id = ANY(:versions)",
         ),
     )
@@ -110,6 +114,8 @@ _ROWS_OF_MODEL = tuple(
             "DELETE FROM policies WHERE model_id = :model",
             "DELETE FROM alias_moves USING aliases WHERE aliases.id = alias_id AND aliases.model_id = :model",
             "DELETE FROM aliases WHERE model_id = :model",
+            "DELETE FROM labels WHERE model_id = :model",
+            "DELETE FROM retention_policies USING models WHERE models.id = :model AND scope = models.name",
             "DELETE FROM models WHERE id = :model",
         ),
     )
@@ -257,7 +263,7 @@ class DependentStore:
         self._session.execute(_FORGET_SERIES, {"series": series})
 
     def remove_model(self, model_id: int) -> None:
-        """Remove a model without versions, with its aliases, their history, its policy and its empty series."""
+        """Remove a model without versions, with its aliases, their history, its policies, labels and empty series."""
         for statement in _ROWS_OF_MODEL:
             self._session.execute(statement, {"model": model_id})
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import text
 
+from pt2hub.domain.digests import Digest
 from pt2hub.domain.storage import Kind
 from pt2hub.server.db.reading import readable
 
@@ -32,7 +33,8 @@ _BLOBS = """
         LEFT JOIN builds ON builds.id = CASE split_part(owner, ':', 1)
             WHEN 'log' THEN split_part(owner, ':', 2) ELSE artifacts.build_id END
         LEFT JOIN versions ON versions.id = CASE split_part(owner, ':', 1)
-            WHEN 'version' THEN CAST(split_part(owner, ':', 2) AS bigint) ELSE builds.version_id END
+            WHEN 'version' THEN CAST(split_part(owner, ':', 2) AS bigint)
+            WHEN 'documentation' THEN CAST(split_part(owner, ':', 2) AS bigint) ELSE builds.version_id END
         LEFT JOIN models ON models.id = versions.model_id
         GROUP BY 1, 2)
     SELECT own.kind, own.digest, coalesce(blobs.size, 0), named.names,
@@ -61,6 +63,17 @@ _SINGLE = text(
     .replace(":versions", "CAST('{}' AS bigint[])")
     .replace(":artifacts", "CAST('{}' AS text[])")
 )
+_BLOBS_NAMED = text(
+    _BLOBS.format(
+        own="""SELECT kind, digest FROM blobs
+        JOIN unnest(CAST(:kinds AS text[]), CAST(:digests AS text[])) AS asked (kind, digest) USING (kind, digest)
+        WHERE state <> 'deleted'"""
+    )
+)
+_UNNEEDED_MANIFESTS = text("""
+    SELECT digest FROM blobs WHERE kind = 'manifests' AND state = 'stored'
+    AND NOT EXISTS (SELECT FROM blob_references AS held
+        WHERE (held.kind, held.digest) = (blobs.kind, blobs.digest)) ORDER BY digest""")
 _CODE = text("""
     SELECT code FROM artifacts WHERE digest = ANY(:artifacts) AND weights_bytes > :least""")
 _DISCARD = text("""
@@ -103,12 +116,17 @@ class SharedBlobStore:
 
     def of(self, *doomed: Doomed) -> list[OwnedBlob]:
         """Return the blobs that versions or builds refer to."""
-        asked = {
-            "owners": [owner for each in doomed for owner in each.owners],
-            "versions": [version for each in doomed for version in each.versions],
-            "artifacts": [artifact for each in doomed for artifact in each.artifacts],
-        }
-        return [_owned(*row) for row in self._session.execute(_BLOBS_OF_OWNERS, asked)]
+        return [_owned(*row) for row in self._session.execute(_BLOBS_OF_OWNERS, _asked(doomed))]
+
+    def exclusive_of(self, doomed: Sequence[Doomed], blobs: Sequence[tuple[Kind, str]]) -> list[OwnedBlob]:
+        """Return those of some blobs to which nothing but versions or builds refers, if anything does."""
+        given = {"kinds": [kind for kind, _ in blobs], "digests": [digest for _, digest in blobs]}
+        found = [_owned(*row) for row in self._session.execute(_BLOBS_NAMED, _asked(doomed) | given)]
+        return [blob for blob in found if blob.exclusive]
+
+    def unneeded_manifests(self) -> list[Digest]:
+        """Return the stored manifests to which nothing refers, which the collector has not taken yet."""
+        return [Digest(digest) for digest in self._session.scalars(_UNNEEDED_MANIFESTS)]
 
     def single(self, digest: str) -> OwnedBlob | None:
         """Return a stored blob, with everything that refers to it among the others; None where it is not stored."""
@@ -130,6 +148,14 @@ class SharedBlobStore:
         given = {"kinds": [kind for kind, _ in blobs], "digests": [digest for _, digest in blobs]}
         rows = self._session.execute(_DISCARD, given)
         return [(kind, digest, generation) for kind, digest, generation in rows]
+
+
+def _asked(doomed: Sequence[Doomed]) -> dict[str, Any]:
+    return {
+        "owners": [owner for each in doomed for owner in each.owners],
+        "versions": [version for each in doomed for version in each.versions],
+        "artifacts": [artifact for each in doomed for artifact in each.artifacts],
+    }
 
 
 def _owned(  # the columns of a row

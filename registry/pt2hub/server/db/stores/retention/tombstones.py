@@ -24,13 +24,13 @@ if TYPE_CHECKING:
 
 _TOMBSTONES = cast("Table", SQLTombstone.__table__)
 _REFUSED = cast("Table", SQLRefused.__table__)
-# A refused digest that a rebuild found in storage is removed by the next collection.
+# A refused digest that a rebuild found in storage is removed by the next collection; a damaged one may come back.
 _BURY = text("""
     INSERT INTO blobs (kind, digest, state, size, changed_at)
     SELECT kind, digest, 'deleting', 0, to_timestamp(0)
     FROM refused_digests WHERE tombstone_id = :tombstone ORDER BY kind, digest
     ON CONFLICT (kind, digest) DO UPDATE SET state = 'deleting', changed_at = excluded.changed_at
-    WHERE blobs.state IN ('pending', 'stored')""")
+    WHERE blobs.state IN ('pending', 'stored', 'damaged')""")
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,6 +146,11 @@ class TombstoneStore:
             if found := self.of_refused(kind, digest):
                 return (kind, digest), found
         return None
+
+    def refused_among(self, digests: Sequence[str]) -> set[tuple[str, str]]:
+        """Return kind and digest of the blobs among these that are refused."""
+        wanted = select(SQLRefused.kind, SQLRefused.digest).where(SQLRefused.digest.in_(digests))
+        return {(kind, digest) for kind, digest in self._session.execute(wanted)}
 
     def accept(self, digest: str) -> str | None:
         """Stop refusing a digest; return the time in ISO 8601, UTC, None if it was not refused."""
