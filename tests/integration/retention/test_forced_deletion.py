@@ -255,7 +255,7 @@ def refuse(registry: Registry) -> None:
         found = TombstoneStore(session).version(MODEL, view.number)
         assert found
         refused = (("blobs", digest_bytes(LEAKED)),)
-        TombstoneStore(session).restore(replace(found, refused=refused), "sha256:" + "0" * 64)
+        TombstoneStore(session).restore(replace(found, refused=refused), "sha256:" + "0" * 64, {})
 
 
 def test_healing_tells_what_is_refused_and_goes_on(served: Registry, tmp_path: Path) -> None:
