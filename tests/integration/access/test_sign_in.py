@@ -220,6 +220,11 @@ def test_a_secret_in_the_body_and_a_public_client_work_as_well(browser: Browser)
 NAMES: list[tuple[dict[str, Any], str]] = [
     ({"email": "Ada@Acme.example"}, "ada@acme.example"),
     ({"email": "root@acme.example", "email_verified": False}, "1001@127.0.0.1"),
+    *(
+        ({"email": "root@acme.example", "email_verified": said}, "1001@127.0.0.1")
+        for said in ("false", "", 0, 1, None, "yes")
+    ),
+    ({"email": "root@acme.example", "email_verified": "true"}, "root@acme.example"),
     ({"email": None}, "1001@127.0.0.1"),
     ({"email": "release"}, "release@127.0.0.1"),
     ({"email": "a b@c", "sub": "auth0|17"}, "auth0|17@127.0.0.1"),
