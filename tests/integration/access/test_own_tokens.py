@@ -184,6 +184,27 @@ def test_tokens_of_people_wait_when_they_have_not_signed_in_for_long(
     assert container.access.verify(token).may(Scope.PUBLISH, "vision/resnet18")
 
 
+def test_groups_of_another_provider_give_nothing_though_they_have_the_same_names(
+    browser: Browser, container: Container
+) -> None:
+    container.roles.assign("vision-team", Role.ADMIN, "*", by=ROOT)
+    browser.sign_in()
+    token = created(browser)
+    root = container.token_management.create(
+        "root", scopes=[Scope.ADMIN], patterns=["*"], lasting=None, by=ROOT
+    )
+    assert publish(browser, token) == 201
+    container.believe("https://new-provider.example")  # as a server does that starts with other settings
+    with pytest.raises(SignInRequired, match="with this server's provider"):
+        container.access.verify(token)
+    assert "ada@acme.example" not in browser.text("/")
+    assert create(browser).status_code == 401
+    with pytest.raises(Conflict, match="is the last"):  # nor are they the admin that must remain
+        container.token_management.revoke(root.info.id, by=ROOT)
+    container.believe(browser.provider.issuer)
+    assert container.access.verify(token).name == "ada@acme.example"
+
+
 def test_the_operator_ends_the_access_of_a_person_at_once(browser: Browser, container: Container) -> None:
     browser.sign_in()
     token = created(browser)
