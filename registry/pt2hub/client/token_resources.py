@@ -48,6 +48,7 @@ class Tokens(Resource):
 
         Raises:
             NotFound: There is no such token for the client.
+            Forbidden: It is of a person, who replaces it in a browser, or of trusted publishing.
             Conflict: It has ended.
         """
         body = json.dumps({"overlap_seconds": int(overlap.total_seconds())}).encode()

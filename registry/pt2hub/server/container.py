@@ -131,6 +131,10 @@ class Container:
         self._open_webhooks(Egress(webhook_receivers))
         self._open_operations()
 
+    def believe(self, issuer: str) -> None:
+        """Let people have the roles of their groups at this provider; those of another one have none."""
+        self._sessions.believe(issuer)
+
     def _open_blobs(self, max_blob_bytes: int, scrub_bytes_per_s: int) -> None:
         storage = self.storage
         transfers = storage if isinstance(storage, PresignedTransfers) else None

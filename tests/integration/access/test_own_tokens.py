@@ -133,9 +133,10 @@ def test_a_token_that_leaked_makes_and_takes_no_others(browser: Browser, contain
     pasted = Browser(make_web(container, web.application.extensions["pt2hub"].config), browser.provider)
     pasted.send("/sign-in", token=strong)
     assert create(pasted, kind="own").status_code in {403, 422}
-    answer = ask("POST", f"/{ids['laptop']}/rotate", weak)
-    assert answer == 201
-    assert container.access.tokens()[-1].owner == container.access.tokens()[0].owner
+    assert ask("POST", f"/{ids['laptop']}/rotate", weak) == 403, "its own successor would outlive it"
+    assert pasted.send(f"/tokens/{ids['strong']}/rotate").status_code == 403
+    assert f"/tokens/{ids['strong']}/rotate" not in pasted.text("/tokens")
+    assert len(container.access.tokens()) == len(ids)
     assert ask("DELETE", f"/{ids['laptop']}", strong) == 200, "but may end it"
 
 
@@ -150,6 +151,7 @@ def test_people_see_rotate_and_revoke_their_own_tokens(browser: Browser, contain
     answer = browser.send(f"/tokens/{own}/rotate")
     (new,) = TOKEN.findall(answer.get_data(as_text=True))[:1]
     assert container.access.verify(new).name == container.access.verify(token).name == "ada@acme.example"
+    assert container.access.tokens()[-1].owner == container.access.tokens()[0].owner
     assert browser.send(f"/tokens/{own}/revoke").status_code == 303
     with pytest.raises(TokenRevoked):
         container.access.verify(token)
@@ -180,6 +182,27 @@ def test_tokens_of_people_wait_when_they_have_not_signed_in_for_long(
     assert "ada@acme.example" not in browser.text("/")
     browser.sign_in()
     assert container.access.verify(token).may(Scope.PUBLISH, "vision/resnet18")
+
+
+def test_groups_of_another_provider_give_nothing_though_they_have_the_same_names(
+    browser: Browser, container: Container
+) -> None:
+    container.roles.assign("vision-team", Role.ADMIN, "*", by=ROOT)
+    browser.sign_in()
+    token = created(browser)
+    root = container.token_management.create(
+        "root", scopes=[Scope.ADMIN], patterns=["*"], lasting=None, by=ROOT
+    )
+    assert publish(browser, token) == 201
+    container.believe("https://new-provider.example")  # as a server does that starts with other settings
+    with pytest.raises(SignInRequired, match="with this server's provider"):
+        container.access.verify(token)
+    assert "ada@acme.example" not in browser.text("/")
+    assert create(browser).status_code == 401
+    with pytest.raises(Conflict, match="is the last"):  # nor are they the admin that must remain
+        container.token_management.revoke(root.info.id, by=ROOT)
+    container.believe(browser.provider.issuer)
+    assert container.access.verify(token).name == "ada@acme.example"
 
 
 def test_the_operator_ends_the_access_of_a_person_at_once(browser: Browser, container: Container) -> None:

@@ -22,6 +22,7 @@ from support.registry import a_spec
 
 if TYPE_CHECKING:
     import pytest
+    from werkzeug.test import TestResponse
 
     from pt2hub.server.config import ServerConfig
     from pt2hub.server.container import Container
@@ -199,15 +200,23 @@ def test_over_https_the_session_is_of_this_host_alone(
     web = make_web(container, replace(config, provider=settings))
     base = "http://hub.example"  # a proxy in front ends TLS, and does not say so
     begun = web.get("/sign-in/provider", base_url=base)
-    assert "Secure" in begun.headers["Set-Cookie"].split("; ")
+    name, _, rest = begun.headers["Set-Cookie"].partition("=")
+    assert name == "__Host-pt2hub_sign_in"
+    assert {"Secure", "HttpOnly", "Path=/"} <= set(rest.split("; "))
+    assert "Domain=" not in rest
     back = provider.visit(begun.headers["Location"])
     assert back.startswith("https://hub.example/sign-in/callback?")
-    secret = begun.headers["Set-Cookie"].partition("=")[2].partition(";")[0]
-    answer = web.get(
-        f"/sign-in/callback?{urlsplit(back).query}",
-        base_url=base,
-        headers={"Cookie": f"pt2hub_sign_in={secret}"},
-    )
+    secret = rest.partition(";")[0]
+    web.delete_cookie(name, domain="hub.example")
+
+    def come_back(cookie: str) -> TestResponse:
+        web.set_cookie(cookie, secret, domain="hub.example")
+        return web.get(f"/sign-in/callback?{urlsplit(back).query}", base_url=base)
+
+    assert come_back("pt2hub_sign_in").status_code == 401, "such a cookie can be planted"
+    answer = come_back(name)
+    gone = [each for each in answer.headers.getlist("Set-Cookie") if each.startswith(f"{name}=;")]
+    assert {"Secure", "Path=/", "Max-Age=0"} <= set(gone[0].split("; "))
     given = [each for each in answer.headers.getlist("Set-Cookie") if each.startswith(HOST_COOKIE)]
     assert {"Secure", "HttpOnly", "Path=/"} <= set(given[0].split("; "))
 
@@ -220,6 +229,11 @@ def test_a_secret_in_the_body_and_a_public_client_work_as_well(browser: Browser)
 NAMES: list[tuple[dict[str, Any], str]] = [
     ({"email": "Ada@Acme.example"}, "ada@acme.example"),
     ({"email": "root@acme.example", "email_verified": False}, "1001@127.0.0.1"),
+    *(
+        ({"email": "root@acme.example", "email_verified": said}, "1001@127.0.0.1")
+        for said in ("false", "", 0, 1, None, "yes")
+    ),
+    ({"email": "root@acme.example", "email_verified": "true"}, "root@acme.example"),
     ({"email": None}, "1001@127.0.0.1"),
     ({"email": "release"}, "release@127.0.0.1"),
     ({"email": "a b@c", "sub": "auth0|17"}, "auth0|17@127.0.0.1"),

@@ -69,6 +69,22 @@ def test_a_job_gets_a_short_lived_token_for_what_its_rule_allows(
         registry.services.access.verify(made["token"])
 
 
+def test_a_short_lived_token_has_no_successor(
+    registry: Registry, web: FlaskClient, provider: Provider
+) -> None:
+    trusted(registry, provider)
+    _, made = exchange(web, provider.token())
+    own = registry.services.access.verify(made["token"]).id
+    admin = registry.services.access.create_token("root", admin=True)
+    for token in (made["token"], admin):
+        answer = web.post(
+            f"/api/v1/tokens/{own}/rotate", json={}, headers={"Authorization": f"Bearer {token}"}
+        )
+        assert (answer.status_code, answer.get_json()["code"]) == (403, "forbidden")
+        assert "pt2hub login --ci" in answer.get_json()["hint"]
+    assert registry.sql("SELECT count(*) FROM api_tokens") == [(2,)]
+
+
 REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "another repository": ({"repository": "acme/other"}, "no_grant"),
     "a fork": ({"repository": "mallory/vision"}, "no_grant"),

@@ -108,7 +108,7 @@ def test_a_malformed_evaluation_is_refused_and_nothing_is_stored(
 
 def check(registry: Registry, number: int) -> PromotionCheckResult:
     """The one check of a move of `prod`."""
-    (found,) = registry.services.aliases.preview(MODEL, "prod", number, by="ci").checks
+    (found,) = registry.services.aliases.preview(MODEL, "prod", number, by=Actor("ci").principal).checks
     return found
 
 
@@ -151,7 +151,7 @@ def test_limits_count_evaluations_of_one_data_set_or_of_each(registry: Registry)
     evaluate(registry, 1, 0.8)
     evaluate(registry, 1, 0.5, data_set=OTHER_DATA)
     protect(registry, metrics={"accuracy": {"min": 0.75}})
-    results = registry.services.aliases.preview(MODEL, "prod", 1, by="ci").checks
+    results = registry.services.aliases.preview(MODEL, "prod", 1, by=Actor("ci").principal).checks
     assert sorted(item.passed for item in results) == [False, True]
     protect(registry, metrics={"accuracy": {"min": 0.75, "data_set": DATA}})
     assert "imagenet-v2@sha256:aaaaaaaa" in check(registry, 1).message

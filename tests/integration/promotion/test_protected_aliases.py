@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from pt2hub.domain.principals import PrincipalKind
 from pt2hub.domain.tokens import Actor
 from pt2hub.errors import Forbidden, InvalidInput, PromotionCheckFailed, UnknownMetric
 from support.gated import latency, version
@@ -23,13 +24,13 @@ def refused(registry: Registry, number: int, expected: int | None, by: str = "ci
     with pytest.raises(PromotionCheckFailed) as caught:
         move(registry, number, expected, by=by)
     assert registry.sql("SELECT count(*) FROM alias_moves") == before
-    assert not registry.services.aliases.preview(MODEL, "prod", number, by=by).allowed
+    assert not registry.services.aliases.preview(MODEL, "prod", number, by=Actor(by).principal).allowed
     return caught.value
 
 
 def check(registry: Registry, number: int, by: str = "ci") -> PromotionCheckResult:
     """The one check of a move of `prod`, as the preview has it."""
-    (found,) = registry.services.aliases.preview(MODEL, "prod", number, by=by).checks
+    (found,) = registry.services.aliases.preview(MODEL, "prod", number, by=Actor(by).principal).checks
     assert found.found
     assert found.needed
     return found
@@ -50,6 +51,23 @@ def test_only_promoters_move_and_remove_a_protected_alias(registry: Registry) ->
         aliases.remove(MODEL, "prod", expected=1, reason="gone", by=Actor("ci"))
     assert aliases.remove(MODEL, "prod", expected=1, reason="gone", by=Actor("ada")).number is None
     assert move(registry, 1, None, alias="canary").number == 1  # another alias is not protected
+
+
+def test_a_token_that_is_named_like_a_person_is_no_promoter_by_a_pattern_for_people(
+    registry: Registry,
+) -> None:
+    published(registry)
+    protect(registry, promoters=["*@acme.example", "eve@acme.example"])
+    with pytest.raises(Forbidden, match=r'token "eve@acme\.example" may not move prod'):
+        move(registry, 1, None, by="eve@acme.example")
+    eve = Actor("eve@acme.example", kind=PrincipalKind.PERSON, person=1)
+    assert registry.services.aliases.preview(MODEL, "prod", 1, by=eve.principal).allowed
+    moved = registry.services.aliases.move(MODEL, "prod", 1, expected=None, reason="release", by=eve)
+    assert moved.number == 1
+    (message,) = registry.services.aliases.explain_last_move(MODEL, "prod")
+    assert message.startswith("eve@acme.example may move prod")
+    protect(registry, promoters=["*"])
+    assert registry.services.aliases.preview(MODEL, "prod", 1, by=Actor("eve@acme.example").principal).allowed
 
 
 def test_an_admin_who_is_no_promoter_only_forces_it_and_what_was_overridden_is_kept(
@@ -168,7 +186,7 @@ def test_a_limit_may_name_the_target_else_every_reported_one_counts(registry: Re
     protect(registry, metrics={"accuracy": {"min": 0.7}})
     assert check(registry, 1).passed
     report_accuracy(registry, 1, 0.6, target=V3)
-    checks = registry.services.aliases.preview(MODEL, "prod", 1, by="ci").checks
+    checks = registry.services.aliases.preview(MODEL, "prod", 1, by=Actor("ci").principal).checks
     assert {item.target: item.passed for item in checks} == {V3: False, V4: True}
     refused(registry, 1, None)
 
@@ -202,7 +220,7 @@ def test_protection_and_performance_are_told_together(registry: Registry) -> Non
     }
     registry.services.policies.put(MODEL, document, revision=0, by=ADMIN)
     registry.services.aliases.force(MODEL, "prod", 1, expected=None, reason="first", by=ADMIN)
-    preview = registry.services.aliases.preview(MODEL, "prod", 2, by="ci")
+    preview = registry.services.aliases.preview(MODEL, "prod", 2, by=Actor("ci").principal)
     assert [(item.kind, item.passed) for item in preview.checks] == [
         ("ready", True),
         ("verified", False),

@@ -91,7 +91,7 @@ def test_no_alias_moves_to_a_yanked_version_not_even_by_force(registry: Registry
     with pytest.raises(VersionYanked):
         aliases.force(MODEL, "prod", 2, expected=1, reason="x", by=ADMIN)
     with pytest.raises(VersionYanked):
-        aliases.preview(MODEL, "prod", 2, by="ci")
+        aliases.preview(MODEL, "prod", 2, by=ADMIN.principal)
     with pytest.raises(VersionYanked):
         move(registry, 2, None, "canary")
     assert aliases.alias(MODEL, "prod").number == 1

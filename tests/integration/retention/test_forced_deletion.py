@@ -9,9 +9,11 @@ from typing import TYPE_CHECKING
 import pytest
 
 from pt2hub.domain.digests import Digest, digest_bytes
+from pt2hub.domain.reading import EVERYTHING, Readable
 from pt2hub.domain.tokens import Actor
 from pt2hub.errors import Deleted, DigestRefused, Forbidden, NotFound, StillNeeded, StorageUnavailable
 from pt2hub.server.blobs.keys import StorageKey
+from pt2hub.server.db.reading import limit_reading
 from pt2hub.server.db.stores.retention.tombstones import TombstoneStore
 from support.planted import Disk
 from support.promoted import ADMIN, MODEL, move, published
@@ -67,6 +69,25 @@ def test_its_bytes_are_gone_at_once_and_cannot_be_stored_again(served: Registry,
     served.sql("DELETE FROM blob_leases")
     served.services.collector.collect(grace=timedelta())
     assert storage.size(StorageKey.blob(digest)) is None
+
+
+def test_who_may_not_read_the_model_learns_neither_name_nor_person_nor_reason(registry: Registry) -> None:
+    leak(registry)
+    force(registry)
+    digest = digest_bytes(LEAKED)
+    limit_reading(Readable(("text/*",)))
+    try:
+        with pytest.raises(DigestRefused) as refused:
+            registry.blob(LEAKED)
+        with pytest.raises(Deleted) as deleted:
+            registry.services.blobs.check_readable(StorageKey.blob(digest))
+    finally:
+        limit_reading(EVERYTHING)
+    assert refused.value.message == f"{digest} cannot be stored: a version was deleted by force"
+    assert refused.value.context == {"digest": digest}
+    assert (deleted.value.message, deleted.value.context) == (f"Blob {digest} was deleted", {"forced": True})
+    with pytest.raises(DigestRefused, match=f"{MODEL}@1 was deleted by .*: leaked weights"):
+        registry.blob(LEAKED)
 
 
 def test_an_operator_lets_the_bytes_be_stored_again(registry: Registry) -> None:

@@ -175,6 +175,28 @@ def test_an_event_whose_job_was_lost_is_dispatched_by_maintenance(hooks: Hooks, 
     assert token not in receiver.received[0].body.decode()
 
 
+def test_an_event_of_a_deleted_version_and_one_that_fails_hold_up_no_others(
+    hooks: Hooks, receiver: Receiver
+) -> None:
+    registry, services = hooks.registry, hooks.registry.services
+    hooks.create(EventType.BUILD_CANCELLED, EventType.VERSION_CANCELLED, EventType.VERSION_YANKED)
+    registry.published()
+    version = registry.submit(checks={"tolerance": 0.01})
+    services.builds.cancel(version.builds[0].id, ADA)
+    services.deletion.version(MODEL, version.number, by=ADA, reason="old")
+    registry.sql(
+        "INSERT INTO webhook_events (id, type, at, by, data) "
+        "VALUES ('evt_bad', 'build.failed', now() - interval '1 day', '{}', '{}')"
+    )
+    services.yanks.yank(MODEL, 1, reason="broken", by=ADA)
+    registry.sql("UPDATE webhook_events SET at = at - interval '1 minute'")
+    services.webhook_dispatcher.sweep()
+    assert registry.sql("SELECT id FROM webhook_events WHERE dispatched_at IS NULL") == [("evt_bad",)]
+    for (webhook,) in registry.sql("SELECT id FROM webhooks"):
+        services.webhook_sender.send(webhook)
+    assert receiver.types() == ["build.cancelled", "version.yanked"]
+
+
 def test_a_worker_adds_events_under_its_role_and_reads_neither_receivers_nor_secrets(
     hooks: Hooks, config: ServerConfig, receiver: Receiver
 ) -> None:

@@ -78,7 +78,7 @@ def rotate(
 ) -> None:
     """Replace a token by a new one that allows the same.
 
-    The new one is shown this once; `pt2hub login` stores it.
+    The new one is shown this once; `pt2hub login` stores it. Tokens of people are replaced on the page Tokens.
     """
     from pt2hub.client.client import Client
 

@@ -121,6 +121,8 @@ def create_app(container: Container, config: ServerConfig) -> Flask:
     )
     app.config["MAX_CONTENT_LENGTH"] = DEFAULT_BODY_BYTES
     attach(app, Context(container, config))
+    if config.provider:
+        container.believe(config.provider.issuer)
     problems.register(app, explain=lambda error: container.damage.explain(error))  # noqa: PLW0108  # there is none where only the description is made
     app.before_request(_begin)
     app.before_request(_check_address)

@@ -43,6 +43,8 @@ _SETTINGS = """
     SET lock_timeout = '10s';
     SET idle_in_transaction_session_timeout = '60s'
 """
+ISSUER = "issuer"
+"""What a session's `info` names the provider by whose groups people have roles; stores read it."""
 _UNAVAILABLE = (
     sqlalchemy.exc.OperationalError,
     sqlalchemy.exc.InterfaceError,
@@ -231,8 +233,13 @@ class Sessions:
     """Opens transactions for services."""
 
     def __init__(self, engine: sqlalchemy.Engine) -> None:
-        self._make = sessionmaker(engine, expire_on_commit=False)
+        self._info: dict[str, str] = {}
+        self._make = sessionmaker(engine, expire_on_commit=False, info=self._info)
         self.reader = Reader(engine)
+
+    def believe(self, issuer: str) -> None:
+        """Believe groups of people of this provider; those of any other give nothing. None is believed before the first call."""
+        self._info[ISSUER] = issuer
 
     @contextlib.contextmanager
     def begin(self) -> Iterator[Session]:

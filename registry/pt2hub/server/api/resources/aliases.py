@@ -61,7 +61,9 @@ def moves(path: AliasPath, query: MovesQuery) -> Response:
 def preview(path: AliasPath, query: PreviewQuery) -> Response:
     """Return which promotion checks a move of an alias would pass or fail for this token; nothing is moved."""
     return render(
-        container().aliases.preview(f"{path.team}/{path.name}", path.alias, query.number, by=caller().name)
+        container().aliases.preview(
+            f"{path.team}/{path.name}", path.alias, query.number, by=caller().principal
+        )
     )
 
 

@@ -48,7 +48,10 @@ def create() -> Response:
     openapi_extensions=json_body(TokenRotation),
 )
 def rotate(path: TokenPath) -> Response:
-    """Replace a token by one like it: the sender's own, or one that its admin token covers. The old one ends after a while."""
+    """Replace a token of a service by one like it: the sender's own, or one that its admin token covers.
+
+    The old one ends after a while. Tokens of people are replaced in a browser; those of trusted publishing are not.
+    """
     wanted = body(TokenRotation, most=_MAX_BYTES, what="The rotation", hint=_ROTATION)
     overlap = timedelta(seconds=wanted.overlap_seconds)
     return _secret(container().token_management.rotate(path.id, overlap=overlap, by=caller()))

@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from pt2hub.domain.sign_in import SignInProvider
 
 _COOKIE = "pt2hub_sign_in"
+_HOST_COOKIE = f"__Host-{_COOKIE}"
+"""Over HTTPS: browsers take a cookie of this name from this host alone, so that no other one plants an attempt of its own."""
 _PATH = "/sign-in"
 _LIFETIME = timedelta(minutes=10)
 
@@ -34,32 +36,28 @@ def sign_in_elsewhere() -> Response | WerkzeugResponse:
     """Send the browser to the provider. A cookie keeps the attempt's secret and the page to return to."""
     to = local_url(request.args.get("to", ""))
     try:
+        provider = _provider()
         container().rate_limits.count_sign_in(client_address())
-        attempt = container().sign_in.begin(_provider())
+        attempt = container().sign_in.begin(provider)
     except Pt2hubError as error:
         return sign_in_page(to, error)
     answer = redirect(attempt.url, HTTPStatus.SEE_OTHER)
     answer.headers["Cache-Control"] = "no-store"
-    answer.set_cookie(
-        _COOKIE,
-        f"{attempt.secret}.{_encode(to)}",
-        max_age=_LIFETIME,
-        path=_PATH,
-        httponly=True,
-        samesite="Lax",  # the provider's page leads back here, which is another site's navigation
-        secure=_provider().public_url.startswith("https:"),
-    )
+    _set_cookie(answer, provider, f"{attempt.secret}.{_encode(to)}", max_age=_LIFETIME)
     return answer
 
 
 @routes.get(CALLBACK)
 def sign_in_answer() -> Response | WerkzeugResponse:
     """Take a browser back from the provider: open a session, or say why there is none."""
-    secret, _, encoded = request.cookies.get(_COOKIE, "").partition(".")
+    configured = context().config.provider
+    name = _HOST_COOKIE if configured and _is_encrypted(configured) else _COOKIE
+    secret, _, encoded = request.cookies.get(name, "").partition(".")
     to = local_url(_decode(encoded))
     try:
+        provider = _provider()
         container().rate_limits.count_sign_in(client_address())
-        person = container().sign_in.finish(_provider(), request.args.to_dict(), secret)
+        person = container().sign_in.finish(provider, request.args.to_dict(), secret)
         sessions.open_session_for(person)
     except Pt2hubError as error:
         answer: Response | WerkzeugResponse = sign_in_page(to, error)
@@ -68,8 +66,28 @@ def sign_in_answer() -> Response | WerkzeugResponse:
     answer.headers["Cache-Control"] = "no-store"
     # The URL of this page has the code: no page that follows learns it.
     answer.headers["Referrer-Policy"] = "no-referrer"
-    answer.delete_cookie(_COOKIE, path=_PATH, httponly=True, samesite="Lax")
+    if configured:
+        _set_cookie(answer, configured, "", max_age=timedelta())
     return answer
+
+
+def _set_cookie(
+    answer: WerkzeugResponse, provider: SignInProvider, value: str, *, max_age: timedelta
+) -> None:
+    encrypted = _is_encrypted(provider)
+    answer.set_cookie(
+        _HOST_COOKIE if encrypted else _COOKIE,
+        value,
+        max_age=max_age,
+        path="/" if encrypted else _PATH,  # browsers refuse the other name with a path
+        httponly=True,
+        samesite="Lax",  # the provider's page leads back here, which is another site's navigation
+        secure=encrypted,
+    )
+
+
+def _is_encrypted(provider: SignInProvider) -> bool:
+    return provider.public_url.startswith("https:")
 
 
 def _provider() -> SignInProvider:

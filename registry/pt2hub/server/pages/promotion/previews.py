@@ -55,7 +55,7 @@ def _preview(model: str, form: AliasForm) -> tuple[Pt2hubError | None, Promotion
     reader = visitor()
     try:
         return None, container().aliases.preview(
-            model, form.alias, form.to, by=reader.name if reader else None
+            model, form.alias, form.to, by=reader.principal if reader else None
         )
     except Pt2hubError as error:
         return error, None

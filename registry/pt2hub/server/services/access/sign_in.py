@@ -174,10 +174,12 @@ class SignInService:
 def name_person(provider: SignInProvider, claims: Mapping[str, Any]) -> str:
     """Return what records call a person: the claim that the operator chose, else the subject; always with an @.
 
-    An address that the provider has not verified is not used: anybody can enter it.
+    An address that the provider has not verified is not used: anybody can enter it. Some providers say so as a text, and some
+    say nothing.
     """
     given = _shorten(claims.get(provider.name_claim)).lower()
-    if provider.name_claim == "email" and claims.get("email_verified") is False:
+    verified = claims.get("email_verified", True)
+    if provider.name_claim == "email" and not (verified is True or verified == "true"):
         given = ""
     host = urlsplit(provider.issuer).hostname or "provider"
     for name in (given, f"{given}@{host}" if given else "", f"{_shorten(claims['sub'])}@{host}"):

@@ -6,6 +6,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from pt2hub.domain.audit import Action
+from pt2hub.domain.principals import PrincipalKind
 from pt2hub.domain.tokens import EVERY_MODEL, Permission, Scope
 from pt2hub.errors import Conflict, Forbidden, InvalidInput, NotFound
 from pt2hub.server.db.stores.access.tokens import TokenStore
@@ -95,7 +96,7 @@ class TokenManagementService:
         Raises:
             InvalidInput: The overlap is negative, or longer than 30 days.
             NotFound: There is no such token for the actor.
-            Forbidden: It is of another person.
+            Forbidden: It is of a person, and the actor is not that person in a browser; or it was exchanged for an ID token.
             Conflict: It has ended.
         """
         if not timedelta() <= overlap <= MAX_OVERLAP:
@@ -103,12 +104,7 @@ class TokenManagementService:
         with self._sessions.begin() as session:
             store = TokenStore(session)
             old = self._find(store, token_id, by)
-            if old.owner and not _is_own(by, old):
-                raise Forbidden(
-                    f"Permission denied: the token {old.id} ({old.name}) is of {old.owner.name}",
-                    where="token",
-                    hint="You may revoke it; only its person gets a new one.",
-                )
+            _check_rotation(old, by)
             lasting = store.lifetime(token_id)
             if old.revoked_at or not store.end_within(token_id, overlap):
                 raise Conflict(
@@ -194,6 +190,26 @@ def check_own(by: Actor, wanted: Permission, lasting: timedelta) -> None:
             "Invalid lifetime of a token",
             where="lasting",
             hint=f"Tokens of people last at most {MAX_OWN.days} days; ask an admin for one of a service.",
+        )
+
+
+def _check_rotation(old: TokenInfo, by: Actor) -> None:
+    """Require that a token may have a successor: one that leaked must not outlive itself.
+
+    Raises:
+        Forbidden: See `TokenManagementService.rotate`.
+    """
+    if old.owner and not (by.id is None and _is_own(by, old)):
+        raise Forbidden(
+            f"Permission denied: the token {old.id} ({old.name}) is of {old.owner.name}, and only they replace it, in a browser",
+            where="token",
+            hint="Sign in with the provider, and open the page Tokens. To end the token: pt2hub token revoke",
+        )
+    if old.created_by and old.created_by.kind == PrincipalKind.OIDC:
+        raise Forbidden(
+            f"Permission denied: the token {old.id} ({old.name}) is short-lived and cannot be replaced",
+            where="token",
+            hint="It was exchanged for an ID token of a job; exchange another one: pt2hub login --ci",
         )
 
 

@@ -170,7 +170,8 @@ class AccessService:
             Unauthorized: The token is malformed or unknown.
             TokenRevoked: It was revoked.
             TokenExpired: It has expired.
-            SignInRequired: It is of a person who signed in too long ago for their groups to be believed.
+            SignInRequired: It is of a person who signed in too long ago for their groups to be believed, or with a provider that
+                is no longer this server's.
         """
         if not is_whole(token):
             raise Unauthorized("The token is missing or malformed", hint=_HINT)
@@ -193,7 +194,8 @@ class AccessService:
             )
         if found.stale:
             raise SignInRequired(
-                f"The person whose token this is has not signed in for {GROUPS_BELIEVED.days} days",
+                f"The person whose token this is has not signed in with this server's provider for "
+                f"{GROUPS_BELIEVED.days} days",
                 hint="Sign in to the server's pages in a browser; the token then works again.",
             )
         self._recent.put(token, found.actor)

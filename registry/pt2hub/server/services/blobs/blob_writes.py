@@ -183,11 +183,12 @@ class BlobService:
             tombstone = TombstoneStore(session).of_refused(key.kind, key.digest)
         if tombstone is None:
             raise NotFound(f"Blob {key.digest} not found.", where=key.digest)
+        known = readable().covers(tombstone.model or "")
         raise Deleted(
-            f"Blob {key.digest} {tombstone.origin}",
+            f"Blob {key.digest} {tombstone.origin if known else 'was deleted'}",
             where=key.digest,
             hint="It was removed by force and is not served again; use another version.",
-            context={"reason": tombstone.reason, "at": tombstone.at, "forced": True},
+            context={"forced": True} | ({"reason": tombstone.reason, "at": tombstone.at} if known else {}),
         )
 
     def tidy(self) -> None:
@@ -258,12 +259,14 @@ def _check_accepted(session: Session, keys: Iterable[StorageKey]) -> None:
     found = TombstoneStore(session).refused_of((key.kind, key.digest) for key in keys)
     if found:
         (_, digest), tombstone = found
-        shown = tombstone.name if readable().covers(tombstone.model or "") else "a version"
+        # The name, the person and the reason are for those who may read the model.
+        known = readable().covers(tombstone.model or "")
+        shown = f"{tombstone.name} {tombstone.origin}" if known else "a version was deleted by force"
         raise DigestRefused(
-            f"{digest} cannot be stored: {shown} {tombstone.origin}",
+            f"{digest} cannot be stored: {shown}",
             where=digest,
             hint=f"If these bytes may be stored again, ask the server's operator: pt2hub admin accept {digest} --reason WHY",
-            context={"digest": digest, "reason": tombstone.reason, "at": tombstone.at},
+            context={"digest": digest} | ({"reason": tombstone.reason, "at": tombstone.at} if known else {}),
         )
 
 

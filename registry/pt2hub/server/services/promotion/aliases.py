@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from pt2hub.domain.audit import Action
 from pt2hub.domain.names import parse_alias
+from pt2hub.domain.principals import Principal, PrincipalKind
 from pt2hub.domain.tokens import Actor
 from pt2hub.domain.webhooks import EventType
 from pt2hub.errors import AliasMoved, InternalError
@@ -128,14 +129,15 @@ class AliasService:
                 raise not_found.no_alias(session, model, name)
             last, *earlier = store.history(alias, limit=2)
             before = last.before or (earlier[0].before if earlier else None)
-            move = AliasMoveRequest(model, model_id, name, before, last.after, by=last.by)
+            by = last.principal or Principal(PrincipalKind.TOKEN, last.by)
+            move = AliasMoveRequest(model, model_id, name, before, last.after, by=by)
             return PromotionChecks(session).evaluate(move).messages
 
-    def preview(self, model: str, name: str, number: int, *, by: str | None) -> PromotionPreview:
+    def preview(self, model: str, name: str, number: int, *, by: Principal | None) -> PromotionPreview:
         """Return what the model's policy says about a move; nothing is moved.
 
         Args:
-            by: Name of the token that would move it; None for nobody.
+            by: Who would move it; None for nobody.
 
         Raises:
             InvalidInput: A name is malformed.
@@ -215,7 +217,7 @@ class AliasService:
                 if to:
                     check_not_yanked(session, to)
                 # While the alias is locked, neither it nor the policy can change.
-                wanted = _move_request(model, model_id, name, alias, change.number, by=change.by.name)
+                wanted = _move_request(model, model_id, name, alias, change.number, by=change.by.principal)
                 decision = _apply_policy(session, wanted, force=change.force)
                 store.move(
                     alias,
@@ -262,7 +264,13 @@ def _record(
 
 
 def _move_request(  # what a move is
-    model: str, model_id: int, name: str, alias: StoredAlias | None, number: int | None, *, by: str | None
+    model: str,
+    model_id: int,
+    name: str,
+    alias: StoredAlias | None,
+    number: int | None,
+    *,
+    by: Principal | None,
 ) -> AliasMoveRequest:
     before, removed = None, False
     if alias is not None:

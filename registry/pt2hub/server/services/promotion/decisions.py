@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from pt2hub.domain.codec import encode
 from pt2hub.domain.performance.metrics import METRICS, OF_JOBS
+from pt2hub.domain.principals import Principal
 from pt2hub.errors import Detail, Forbidden, PromotionCheckFailed
 from pt2hub.server.db.stores.values import storable
 from pt2hub.wire.performance import PromotionCheckResult
@@ -33,7 +34,7 @@ class AliasMoveRequest:
             checks). None if the alias never existed.
         after: The version to move to, None to remove the alias.
         removed: Whether the alias is currently removed.
-        by: Name of the token that moves it; None for nobody, in a preview.
+        by: Who moves it; None for nobody, in a preview.
     """
 
     model: str
@@ -42,7 +43,7 @@ class AliasMoveRequest:
     before: int | None
     after: int | None
     removed: bool = False
-    by: str | None = None
+    by: Principal | None = None
 
     @property
     def both(self) -> tuple[str, ...]:

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 from pydantic import ValidationError
 
 from pt2hub.domain.builds import Readiness, readiness
-from pt2hub.domain.tokens import matches_name
+from pt2hub.domain.principals import PrincipalKind
+from pt2hub.domain.tokens import matches_name, matches_principal
 from pt2hub.domain.verification_reports import VerificationReport
 from pt2hub.errors import InternalError
 from pt2hub.rendering.quantities import format_duration
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
 
     from sqlalchemy.orm import Session
 
+    from pt2hub.domain.principals import Principal
     from pt2hub.server.db.stores.promotion.policies import ReportedValue
     from pt2hub.server.services.promotion.decisions import AliasMoveRequest
     from pt2hub.server.services.promotion.policy_spec import MetricLimit, MinAge
@@ -87,8 +89,8 @@ class ProtectionChecks:
         if names is None:
             return
         by, allowed = self._move.by, ", ".join(names)
-        passed = by is not None and any(matches_name(name, by) for name in names)
-        who = f'token "{by}"' if by is not None else "nobody who is signed in"
+        passed = by is not None and any(matches_principal(name, by) for name in names)
+        who = _describe(by) if by is not None else "nobody who is signed in"
         verb = "may" if passed else "may not"
         yield PromotionCheckResult(
             {"promoters": names},
@@ -102,9 +104,9 @@ class ProtectionChecks:
 
     def _ready(self, number: int) -> PromotionCheckResult:
         version = VersionStore(self._session).by_number(self._move.model, number)
-        assert version is not None, "versions are never removed"
-        state = readiness(BuildStore(self._session).first_submitted(version.id))
-        text = version_state_text(self._session, version)
+        # The move may be of the past, and its version deleted since.
+        state = readiness(BuildStore(self._session).first_submitted(version.id)) if version else None
+        text = version_state_text(self._session, version) if version else "deleted"
         return PromotionCheckResult(
             {"ready": True},
             f"{self._path}.ready",
@@ -199,6 +201,10 @@ class ProtectionChecks:
                 found=f"{shown}, reported by {item.reporter}",
                 needed=needed,
             )
+
+
+def _describe(by: Principal) -> str:
+    return by.name if by.kind == PrincipalKind.PERSON else f'token "{by.name}"'
 
 
 def _newest(values: Sequence[ReportedValue], limit: MetricLimit) -> list[ReportedValue]:

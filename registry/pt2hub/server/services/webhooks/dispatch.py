@@ -5,9 +5,12 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
+import structlog
+
 from pt2hub.domain.builds import Readiness, readiness
 from pt2hub.domain.tokens import covers
 from pt2hub.domain.webhooks import EventType
+from pt2hub.errors import DatabaseUnavailable
 from pt2hub.server.db import webhook_queue
 from pt2hub.server.db.stores.publishing.versions import VersionStore
 from pt2hub.server.db.stores.webhooks.deliveries import DeliveryStore
@@ -20,6 +23,7 @@ if TYPE_CHECKING:
     from pt2hub.domain.webhooks import WebhookEvent
     from pt2hub.server.db.engine import Sessions
 
+_log = structlog.get_logger(__name__)
 _OVERDUE = timedelta(seconds=15)
 """An event that waits for longer lost its job: the process that took it died, or could not reach the database."""
 _BATCH = 200
@@ -59,7 +63,16 @@ class WebhookDispatcher:
             for webhook_id in DeliveryStore(session).list_webhooks_due():
                 webhook_queue.announce_deliveries(session, webhook_id)
         for event_id in overdue:
+            self._try_dispatch(event_id)
+
+    def _try_dispatch(self, event_id: str) -> None:
+        """Dispatch an event; what fails is logged and tried again by the next sweep, so that it holds up no other event."""
+        try:
             self.dispatch(event_id)
+        except DatabaseUnavailable:  # the others would fail as well
+            raise
+        except Exception:  # noqa: BLE001  # whatever it is, the next event may be well
+            _log.exception("webhook event not dispatched", id=event_id)
 
     def forget(self) -> None:
         """Delete old events, deliveries beyond the newest of each webhook, and secrets that have ended."""
@@ -88,7 +101,8 @@ def _derive_version_event(session: Session, ended: WebhookEvent) -> None:
     assert ended.model is not None, "builds are of models"
     assert ended.version is not None, "builds are of versions"
     version = VersionStore(session).by_number(ended.model, ended.version)
-    assert version is not None, "versions are never removed"
+    if version is None:  # it was deleted since
+        return
     outbox = OutboxStore(session)
     builds = outbox.first_builds(version.id)
     if not all(build.state.final for build in builds):

@@ -11,6 +11,7 @@ from pt2hub.domain.codec import encode
 from pt2hub.domain.people import Person, Role, RoleAssignment
 from pt2hub.domain.principals import read_principal
 from pt2hub.domain.tokens import EVERY_MODEL
+from pt2hub.server.db.engine import ISSUER
 from pt2hub.server.db.schema import ApiToken as SQLApiToken
 from pt2hub.server.db.schema import DeviceRequest as SQLDeviceRequest
 from pt2hub.server.db.schema import Person as SQLPerson
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from datetime import timedelta
 
+    from sqlalchemy import ColumnElement
     from sqlalchemy.orm import Session
 
     from pt2hub.domain.principals import Principal
@@ -59,9 +61,9 @@ class PeopleStore:
         return _person(row) if row else None
 
     def current(self, person_id: int, *, within: timedelta) -> Person | None:
-        """Return a person whose last sign-in is recent enough for their groups to be believed; else None."""
-        recent = SQLPerson.signed_in_at > func.now() - within
-        row = self._session.scalars(select(SQLPerson).where(SQLPerson.id == person_id, recent)).first()
+        """Return a person whose groups are believed: their last sign-in is recent, and with this server's provider; else None."""
+        believed = (SQLPerson.id == person_id, *self._believed(within))
+        row = self._session.scalars(select(SQLPerson).where(*believed)).first()
         return _person(row) if row else None
 
     def all(self) -> tuple[Person, ...]:
@@ -82,17 +84,22 @@ class PeopleStore:
         return list(self._session.scalars(select(SQLApiToken.id).where(*own)))
 
     def count_roots(self, *, within: timedelta) -> int:
-        """Return the number of people who are admins of all models."""
+        """Return the number of people who are admins of all models, as far as their groups are believed."""
         counted = (
             select(func.count(distinct(SQLPerson.id)))
             .join(SQLRoleAssignment, SQLRoleAssignment.group_name == any_(SQLPerson.groups))
             .where(
                 SQLRoleAssignment.role == Role.ADMIN,
                 SQLRoleAssignment.pattern == EVERY_MODEL,
-                SQLPerson.signed_in_at > func.now() - within,
+                *self._believed(within),
             )
         )
         return self._session.scalars(counted).one()
+
+    def _believed(self, within: timedelta) -> tuple[ColumnElement[bool], ...]:
+        """Return the conditions under which a person's groups count: another provider may use the same names for others."""
+        issuer = self._session.info.get(ISSUER)
+        return SQLPerson.issuer == issuer, SQLPerson.signed_in_at > func.now() - within
 
 
 class RoleStore:

@@ -34,7 +34,7 @@ class StoredToken:
     """A token as it is stored, valid or not.
 
     Attributes:
-        stale: Whether it is of a person who signed in too long ago.
+        stale: Whether it is of a person who signed in too long ago, or with another provider.
     """
 
     actor: Actor
@@ -174,7 +174,7 @@ def _valid() -> tuple[ColumnElement[bool], ...]:
 
 
 def person_actor(session: Session, person_id: int, token: OwnToken | None = None) -> Actor | None:
-    """Return a person as an actor; None if they signed in too long ago."""
+    """Return a person as an actor; None if they signed in too long ago, or with another provider."""
     person = PeopleStore(session).current(person_id, within=GROUPS_BELIEVED)
     return people.actor_of(person, RoleStore(session).of(person.groups), token) if person else None
 
