@@ -36,6 +36,7 @@ class Provider:
     Attributes:
         person: Claims of whoever signs in.
         changes: Claims of their ID tokens that are wrong; None leaves one out.
+        keys_address: Where its configuration says that its keys are, if not there.
         key: Signs their ID tokens, where it is not the provider's newest.
         refusal: Error of the token endpoint.
         methods: How clients may authenticate.
@@ -47,6 +48,7 @@ class Provider:
         self.keys = [RSAKey.generate_key(2048, {"kid": "one"})]
         self.asked = 0
         self.named: str | None = None
+        self.keys_address: str | None = None
         self.person: dict[str, Any] = dict(ADA)
         self.changes: dict[str, Any] = {}
         self.key: Any = None
@@ -73,7 +75,7 @@ class Provider:
                 documents = {
                     "/.well-known/openid-configuration": {
                         "issuer": issuer,
-                        "jwks_uri": f"{provider.issuer}/keys",
+                        "jwks_uri": provider.keys_address or f"{provider.issuer}/keys",
                         "authorization_endpoint": f"{provider.issuer}/authorize",
                         "token_endpoint": f"{provider.issuer}/token",
                         "token_endpoint_auth_methods_supported": provider.methods,

@@ -10,9 +10,11 @@ from typing import TYPE_CHECKING
 import pytest
 
 from pt2hub.domain.digests import digest_bytes
+from pt2hub.domain.reading import EVERYTHING, Readable
 from pt2hub.domain.tokens import Actor, Scope
 from pt2hub.errors import Conflict, Deleted, Forbidden, InvalidInput, NotFound, StillNeeded
 from pt2hub.server.blobs.keys import StorageKey
+from pt2hub.server.db.reading import limit_reading
 from pt2hub.server.services.operations.journal_files import JournalFiles
 from support.promoted import ADMIN, MODEL, move, published
 from support.registry import V3, V4
@@ -168,6 +170,23 @@ def test_a_blob_is_deleted_unless_something_needs_or_holds_it(registry: Registry
     with pytest.raises(NotFound):
         registry.services.blobs.check_readable(StorageKey.blob(own))
     assert registry.services.collector.collect(grace=timedelta(days=1)).removed == 1
+
+
+def test_a_blob_of_models_that_may_not_be_read_does_not_exist(registry: Registry) -> None:
+    published(registry)
+    deletion, weights = registry.services.deletion, digest_bytes(b"weights")
+    own = registry.blob(b"uploaded").digest
+    registry.sql("DELETE FROM blob_leases")
+    limit_reading(Readable(("nlp/*",)))
+    try:
+        for dry_run in (True, False):
+            with pytest.raises(NotFound, match=f"Blob {weights} not found"):
+                deletion.blob(weights, by=ADMIN, dry_run=dry_run)
+        assert deletion.blob(own, by=ADMIN, dry_run=True).freed_bytes == 8, "it belongs to nobody"
+        limit_reading(Readable(("vision/*",)))
+        assert deletion.blob(weights, by=ADMIN, dry_run=True).kept
+    finally:
+        limit_reading(EVERYTHING)
 
 
 def test_only_admins_of_the_model_delete_and_give_a_reason(registry: Registry) -> None:

@@ -154,7 +154,7 @@ def test_what_is_rolled_back_has_no_event_and_without_webhooks_there_is_none(hoo
     with pytest.raises(InternalError):
         registry.services.aliases.move(MODEL, "prod", 1, expected=None, reason="first", by=ADA)
     assert registry.sql("SELECT count(*) FROM webhook_events") == [(0,)]
-    assert registry.sql("SELECT count(*) FROM procrastinate_jobs WHERE queue_name = 'pt2hub.webhooks'") == [
+    assert registry.sql("SELECT count(*) FROM procrastinate_jobs WHERE task_name ^@ 'pt2hub.webhooks.'") == [
         (0,)
     ]
 

@@ -19,6 +19,7 @@ from pt2hub.domain.tokens import Scope
 from pt2hub.errors import Forbidden, InvalidInput, NotFound
 from pt2hub.server.api.context import caller, container, context
 from pt2hub.server.db.reading import limit_reading, readable
+from pt2hub.server.services import not_found
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -261,9 +262,9 @@ def require(model: object) -> None:
     scope = RULES[request.endpoint or ""].scope
     if request.method not in _CHANGING or scope is None or not isinstance(model, str):
         return
-    if scope is Scope.READ:
-        _require_readable(model)
-    else:
+    # First, whatever the scope: an error says whether a model exists only to those who may read it.
+    _require_readable(model)
+    if scope is not Scope.READ:
         _check(caller(), scope, model)
 
 
@@ -331,13 +332,7 @@ def _require_readable(model: str) -> None:
         parse_model_name(model)
     except InvalidInput:
         return  # the view says what is wrong with it
-    if not readable().covers(model):
-        raise NotFound(
-            f"Model {model} not found",
-            where="model",
-            hint="pt2hub models lists the models that you may read.",
-            context={"suggestions": []},
-        )
+    not_found.require_readable(model)
 
 
 def _model(about: About) -> str | None:

@@ -16,60 +16,72 @@ if TYPE_CHECKING:
 
     from sqlalchemy.orm import Session
 
-_QUEUE = "pt2hub.webhooks"
+_EVENT_QUEUE = "pt2hub.webhooks"
+_SEND_QUEUE = "pt2hub.webhooks.sending"
 _EVENT_TASK = "pt2hub.webhooks.event"
 _SEND_TASK = "pt2hub.webhooks.send"
 _POLL_INTERVAL_S = 5.0
-_SLOTS = 8
+_EVENT_SLOTS = 1
+"""Events that a process dispatches at once; never taken by receivers, which may hang."""
+_SEND_SLOTS = 8
 """Receivers that a process sends to at once; their threads mostly wait."""
 # Never opened: jobs are added through the session's own connection.
 _APP = procrastinate.App(connector=procrastinate.SyncPsycopgConnector())
 _SWEEP = text("""
     DELETE FROM procrastinate_jobs
-    WHERE queue_name = :queue AND (status NOT IN ('todo', 'doing') OR (status = 'doing' AND worker_id IS NULL))
+    WHERE queue_name IN (:events, :sending) AND (status NOT IN ('todo', 'doing') OR (status = 'doing' AND worker_id IS NULL))
 """)
 
 
 def announce_event(session: Session, event_id: str) -> None:
     """Wake a process that finds the receivers of an event, when the session's transaction commits."""
-    _defer(session, _EVENT_TASK, event_id=event_id)
+    _defer(session, _EVENT_QUEUE, _EVENT_TASK, event_id=event_id)
 
 
 def announce_deliveries(session: Session, webhook_id: int) -> None:
     """Wake a process that sends a webhook's due deliveries, when the session's transaction commits."""
-    _defer(session, _SEND_TASK, webhook_id=webhook_id)
+    _defer(session, _SEND_QUEUE, _SEND_TASK, webhook_id=webhook_id)
 
 
 def sweep(session: Session) -> None:
     """Delete jobs whose handler raised or whose consumer is gone; the tables know what is still to be done."""
-    session.execute(_SWEEP, {"queue": _QUEUE})
+    session.execute(_SWEEP, {"events": _EVENT_QUEUE, "sending": _SEND_QUEUE})
 
 
-class WebhookConsumer(JobConsumer):
-    """Calls handlers for events and for webhooks with due deliveries."""
+def dispatching(database_url: str, dispatch: Callable[[str], object]) -> JobConsumer:
+    """Return the consumer that finds the receivers of events."""
 
-    def __init__(
-        self, database_url: str, *, dispatch: Callable[[str], object], send: Callable[[int], object]
-    ) -> None:
-        def on_event(event_id: str) -> None:
-            dispatch(event_id)
+    def on_event(event_id: str) -> None:
+        dispatch(event_id)
 
-        def on_deliveries(webhook_id: int) -> None:
-            send(webhook_id)
-
-        super().__init__(
-            database_url,
-            queue=_QUEUE,
-            handlers={_EVENT_TASK: on_event, _SEND_TASK: on_deliveries},
-            concurrency=_SLOTS,
-            poll_interval=_POLL_INTERVAL_S,
-        )
+    return JobConsumer(
+        database_url,
+        queue=_EVENT_QUEUE,
+        handlers={_EVENT_TASK: on_event},
+        concurrency=_EVENT_SLOTS,
+        poll_interval=_POLL_INTERVAL_S,
+    )
 
 
-def _defer(session: Session, task: str, **arguments: str | int) -> None:
+def sending(database_url: str, send: Callable[[int], object]) -> JobConsumer:
+    """Return the consumer that sends the due deliveries of webhooks."""
+
+    def on_deliveries(webhook_id: int) -> None:
+        send(webhook_id)
+
+    return JobConsumer(
+        database_url,
+        queue=_SEND_QUEUE,
+        handlers={_SEND_TASK: on_deliveries},
+        concurrency=_SEND_SLOTS,
+        poll_interval=_POLL_INTERVAL_S,
+    )
+
+
+def _defer(session: Session, queue: str, task: str, **arguments: str | int) -> None:
     session.flush()
     connection = session.connection().connection.dbapi_connection
     try:
-        _APP.configure_task(task, queue=_QUEUE, connection=connection).defer(**arguments)
+        _APP.configure_task(task, queue=queue, connection=connection).defer(**arguments)
     except ConnectorException as exc:
         raise DatabaseUnavailable("Cannot queue an event for webhooks") from exc

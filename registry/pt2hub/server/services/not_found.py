@@ -18,6 +18,28 @@ if TYPE_CHECKING:
     from sqlalchemy.orm import Session
 
 
+def require_readable(model: str, *, where: str = "model") -> None:
+    """Check that the request may read a model, before anything is looked up by its name.
+
+    Raises:
+        NotFound: The model may not be read; whether it exists is not said.
+    """
+    if error := unreadable(model, where=where):
+        raise error
+
+
+def unreadable(model: str, *, where: str = "model") -> NotFound | None:
+    """Return the error for a model that may not be read, whether it exists or not; None for one that may."""
+    if readable().covers(model):
+        return None
+    return NotFound(
+        f"Model {model} not found",
+        where=where,
+        hint="pt2hub models lists the models that you may read.",
+        context={"suggestions": []},
+    )
+
+
 def require_model(session: Session, name: str) -> int:
     """Return the id of a model.
 

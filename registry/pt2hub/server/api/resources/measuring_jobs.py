@@ -4,6 +4,7 @@ from flask import Response
 from flask_openapi3.blueprint import APIBlueprint
 from pydantic import RootModel
 
+from pt2hub.domain.names import Reference
 from pt2hub.server.api import permissions
 from pt2hub.server.api.context import body, caller, container, render
 from pt2hub.server.api.request_shapes import TOKEN, json_body
@@ -25,7 +26,7 @@ _HINT = 'Send {"reference": "team/name@3"} and optionally "target", "repeat", "p
 def measure() -> Response:
     """Queue a measuring job for each artifact; jobs that are already queued are reused."""
     order = body(MeasureOrder, most=_MAX_BYTES, what="The measuring request", hint=_HINT)
-    permissions.require(container().resolve.resolve(order.reference).model)
+    permissions.require(Reference.parse(order.reference).model)
     jobs = container().measuring_jobs.measure(
         order.reference,
         target=order.target,

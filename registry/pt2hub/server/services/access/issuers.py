@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import threading
 import time
+from collections import defaultdict
 from dataclasses import dataclass
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, Protocol
@@ -23,6 +24,10 @@ _CONFIGURATION = "/.well-known/openid-configuration"
 _KEPT_S = 600.0
 _REFRESHED_AFTER_S = 30.0
 """A token with an unknown key makes us ask again, but not for each such token."""
+_FAILED_S = 10.0
+"""How long an issuer that failed is not asked again: each request would wait for the same time-out."""
+_PATIENCE_S = 5.0
+"""How long a request waits for the answer that another one has asked for."""
 _MAX_BYTES = 1 << 20
 _TIMEOUT = urllib3.Timeout(connect=5, read=5)
 _HINT = "Try again; if this repeats, the server's operator checks the issuer: PT2HUB_OIDC_ISSUER, pt2hub admin trusted"
@@ -67,8 +72,35 @@ class _Kept:
     def age(self) -> float:
         return time.monotonic() - self._at
 
-    def has(self, kid: str | None) -> bool:
-        return kid is None or any(key.kid == kid for key in self.keys.keys)
+    def serves(self, kid: str | None) -> bool:
+        """Return whether the issuer need not be asked again."""
+        has = kid is None or any(key.kid == kid for key in self.keys.keys)
+        return self.age < _KEPT_S and (has or self.age < _REFRESHED_AFTER_S)
+
+
+class _Issuer:
+    """What is known of one issuer; only who holds its lock asks it."""
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+        self.kept: _Kept | None = None
+        self.failure: tuple[float, str] | None = None
+
+    def fail(self, message: str) -> None:
+        self.failure = (time.monotonic(), message)
+
+    def find(self, issuer: str, kid: str | None) -> _Kept | None:
+        """Return what is kept, None if the issuer is to be asked.
+
+        Raises:
+            IssuerUnavailable: It failed a moment ago.
+        """
+        kept, failure = self.kept, self.failure
+        if kept and kept.serves(kid):
+            return kept
+        if failure and time.monotonic() - failure[0] < _FAILED_S:
+            raise IssuerUnavailable(failure[1], where=issuer, hint=_HINT)
+        return None
 
 
 class HttpIssuers:
@@ -78,7 +110,8 @@ class HttpIssuers:
         self._pool = urllib3.PoolManager(
             timeout=_TIMEOUT, retries=urllib3.Retry(2, redirect=0, backoff_factor=0.2)
         )
-        self._kept: dict[str, _Kept] = {}
+        # Only configured issuers get here. One that hangs holds up nobody who signs in elsewhere.
+        self._issuers: defaultdict[str, _Issuer] = defaultdict(_Issuer)
         self._lock = threading.Lock()
 
     def keys(self, issuer: str, *, kid: str | None = None) -> KeySet:
@@ -93,8 +126,7 @@ class HttpIssuers:
         """
         configuration = self._known(issuer, None).configuration
         found = [str(configuration.get(name)) for name in ("authorization_endpoint", "token_endpoint")]
-        # Over HTTPS, a secret and a person's password go nowhere else.
-        if not all(urlsplit(url).scheme == urlsplit(issuer).scheme for url in found):
+        if not all(_is_as_safe(url, issuer) for url in found):
             raise IssuerUnavailable(
                 f"{issuer} names no usable authorization and token endpoints", where=issuer, hint=_HINT
             )
@@ -116,11 +148,24 @@ class HttpIssuers:
 
     def _known(self, issuer: str, kid: str | None) -> _Kept:
         with self._lock:
-            known = self._kept.get(issuer)
-            if known and known.age < _KEPT_S and (known.has(kid) or known.age < _REFRESHED_AFTER_S):
-                return known
-            self._kept[issuer] = found = self._read(issuer)
+            known = self._issuers[issuer]
+        if kept := known.find(issuer, kid):
+            return kept
+        if not known.lock.acquire(timeout=_PATIENCE_S):
+            known.fail(f"{issuer} does not answer")
+            raise IssuerUnavailable(f"{issuer} does not answer", where=issuer, hint=_HINT)
+        try:
+            if kept := known.find(issuer, kid):
+                return kept
+            known.kept = found = self._read(issuer)
+        except IssuerUnavailable as error:
+            known.fail(error.message)
+            raise
+        else:
+            known.failure = None
             return found
+        finally:
+            known.lock.release()
 
     def _read(self, issuer: str) -> _Kept:
         from joserfc.errors import JoseError
@@ -131,7 +176,10 @@ class HttpIssuers:
             raise IssuerUnavailable(
                 f"{issuer} calls itself {str(configuration.get('issuer'))[:200]!a}", where=issuer, hint=_HINT
             )
-        document = self._get(str(configuration.get("jwks_uri")), issuer)
+        address = str(configuration.get("jwks_uri"))
+        if not _is_as_safe(address, issuer):
+            raise IssuerUnavailable(f"{issuer} names no usable address of its keys", where=issuer, hint=_HINT)
+        document = self._get(address, issuer)
         try:
             return _Kept(configuration, KeySet.import_key_set(document))  # type: ignore[arg-type]  # it checks what it is given
         except (JoseError, ValueError, TypeError, KeyError) as error:
@@ -158,3 +206,11 @@ class HttpIssuers:
         if not isinstance(document, dict):
             raise IssuerUnavailable(f"{url} is no JSON object", where=issuer, hint=_HINT)
         return response.status, document
+
+
+def _is_as_safe(url: str, issuer: str) -> bool:
+    """Return whether an address has its issuer's scheme: over HTTPS, secrets, passwords and keys go no other way."""
+    try:
+        return urlsplit(url).scheme == urlsplit(issuer).scheme
+    except ValueError:
+        return False

@@ -8,7 +8,6 @@ from pt2hub.domain.audit import Action
 from pt2hub.domain.names import Reference
 from pt2hub.domain.performance.data_sets import parse_data_set
 from pt2hub.errors import Conflict, Detail, InvalidInput, NotFound
-from pt2hub.server.db.reading import readable
 from pt2hub.server.db.stores.performance.evaluations import EvaluationStore, NewEvaluation, newest_by_data
 from pt2hub.server.db.stores.promotion.policies import PolicyStore
 from pt2hub.server.db.stores.publishing.versions import VersionStore
@@ -233,8 +232,8 @@ def _stored(session: Session, items: Sequence[Evaluation], now: datetime) -> lis
 def _version_id(session: Session, reference: Reference) -> int | NotFound:
     """Return the id of a version; what may not be read does not exist."""
     model, number = reference.model, reference.number or 0
-    if not readable().covers(model):
-        return NotFound(f"Model {model} not found", hint="pt2hub models lists the models that you may read.")
+    if error := not_found.unreadable(model):
+        return error
     found = VersionStore(session).by_number(model, number)
     return found.id if found else not_found.no_version(session, model, number)
 

@@ -17,6 +17,7 @@ from pt2hub.server.db.stores.builds.builds import BuildStore
 from pt2hub.server.db.stores.builds.progress import ProgressStore
 from pt2hub.server.db.stores.performance.measurements import PerformanceStore
 from pt2hub.server.db.stores.performance.measuring_jobs import MeasuringJobStore
+from pt2hub.server.services import not_found
 from pt2hub.server.services.access import audit_log
 from pt2hub.server.services.blobs.documents import named_by
 from pt2hub.server.services.builds.measuring_queue import MeasuringJobQueue
@@ -172,7 +173,7 @@ class MeasuringJobService:
 
     def _others(self, baseline: str, own: ResolvedReference, targets: Sequence[str]) -> dict[str, Digest]:
         """Return the baseline artifacts, by target."""
-        _check_team(baseline, own)
+        not_found.require_readable(_baseline_model(baseline, own), where=_BASELINE)
         try:
             other = self._resolve.resolve(baseline)
         except Pt2hubError as error:
@@ -196,8 +197,8 @@ class MeasuringJobService:
         return found
 
 
-def _check_team(baseline: str, own: ResolvedReference) -> None:
-    """Refuse a baseline of another team, whose code must not run in the same processes (decision 0030)."""
+def _baseline_model(baseline: str, own: ResolvedReference) -> str:
+    """Return a baseline's model, of the same team: another's code must not run in the same processes (decision 0030)."""
     try:
         model = Reference.parse(baseline).model
     except InvalidInput as error:
@@ -209,6 +210,7 @@ def _check_team(baseline: str, own: ResolvedReference) -> None:
             where=_BASELINE,
             hint=f"Choose a version of a model of {team_of(own.model)}: only those run in the same processes.",
         )
+    return model
 
 
 def _check_repeat(repeat: int) -> None:

@@ -292,6 +292,8 @@ class _Artifacts:
         return found
 
     def _of_version(self, model: str, number: int, target: str | None) -> Candidate | Detail:
+        if hidden := not_found.unreadable(model):
+            return Detail("artifact", hidden.message, f"{model}@{number}", hidden.hint)
         there = self._versions.get((model, number), [])
         fit = [one for one in there if target in {None, one.of.target}]
         if len(fit) == 1:

@@ -12,7 +12,7 @@ from pt2hub.domain.lineage import (
     parse_derivations,
     too_many,
 )
-from pt2hub.errors import LineageCycle, NotFound
+from pt2hub.errors import LineageCycle
 from pt2hub.server.db.reading import readable
 from pt2hub.server.db.stores.promotion.aliases import AliasStore
 from pt2hub.server.db.stores.publishing.lineage import LineageStore, Parent
@@ -171,8 +171,7 @@ def _parent(session: Session, item: Derivation, *, where: str) -> Parent:
     reference = item.reference
     if reference is None:
         return Parent(item.parent)
-    if not readable().covers(reference.model):
-        raise _unreadable(reference.model, where)
+    not_found.require_readable(reference.model, where=where)
     number = reference.number
     if number is None:
         model_id = VersionStore(session).model_id(reference.model)
@@ -184,13 +183,6 @@ def _parent(session: Session, item: Derivation, *, where: str) -> Parent:
     if found is None:
         raise not_found.no_version(session, reference.model, number, where=where)
     return Parent(f"{found.model}@{found.number}", found.model, found.id, found.identity)
-
-
-def _unreadable(model: str, where: str) -> NotFound:
-
-    return NotFound(
-        f"Model {model} not found", where=where, hint="pt2hub models lists the models that you may read."
-    )
 
 
 def _cycle(version: StoredVersion, parent: Parent, where: str) -> LineageCycle:

@@ -16,6 +16,8 @@ from pt2hub.domain.names import parse_model_name
 from pt2hub.errors import Conflict, NotFound, StillNeeded, TransientError
 from pt2hub.rendering.quantities import format_count
 from pt2hub.server.blobs.keys import StorageKey
+from pt2hub.server.db.reading import readable
+from pt2hub.server.db.stores.access.visibility import VisibilityStore
 from pt2hub.server.db.stores.blobs.garbage import GarbageStore
 from pt2hub.server.db.stores.retention.dependents import DependentStore, Doomed
 from pt2hub.server.db.stores.retention.shared_blobs import SharedBlobStore
@@ -173,12 +175,13 @@ class DeletionService:
         """Delete a blob that nothing refers to, at the next collection and without its grace.
 
         Raises:
-            NotFound: It is not stored.
+            NotFound: It is not stored, or only models that may not be read refer to it.
             StillNeeded: A version or an artifact refers to it, or an upload or a build is about to.
         """
         with self._sessions.begin() as session:
             found = SharedBlobStore(session).single(digest)
-            if found is None:
+            # What nothing refers to belongs to no team.
+            if found is None or (found.others and not _is_readable(session, digest)):
                 raise NotFound(f"Blob {digest} not found.", where=digest)
             plan = DeletionPlan(digest, (), ("the blob",), _needs_of_blob(digest, found), (found,))
             if dry_run:
@@ -264,6 +267,10 @@ def delete_versions(
             "version", name, reason, by.principal, doomed.model, number, forced, artifacts, refused
         )
         TombstoneStore(session).add(tombstone)
+
+
+def _is_readable(session: Session, digest: Digest) -> bool:
+    return readable().everything or VisibilityStore(session).blob(digest)
 
 
 def _needs_of_blob(digest: Digest, blob: OwnedBlob) -> tuple[KeptThing, ...]:

@@ -59,6 +59,11 @@ class WebhookSender:
         self._sessions = sessions
         self._egress = egress
 
+    def team(self, webhook_id: int) -> str | None:
+        """Return the team whose models a webhook is about, `*` for those of several; None where there is no webhook."""
+        with self._sessions.begin() as session:
+            return WebhookStore(session).team(webhook_id)
+
     def send(self, webhook_id: int) -> None:
         """Send a webhook's due deliveries, oldest first.
 

@@ -32,7 +32,10 @@ if TYPE_CHECKING:
 
 DEFAULT_LIMIT = 50
 MAX_OVERLAP = timedelta(days=30)
-MAX_WEBHOOKS = 500
+MAX_WEBHOOKS = 100
+"""For each team, so that none uses up what others need."""
+_MAX_FOR_SEVERAL_TEAMS = 500
+_SEVERAL_TEAMS = "*"
 _SECRET_BYTES = 32
 
 
@@ -76,9 +79,11 @@ class WebhookService:
         secret = _new_secret()
         with self._sessions.begin() as session:
             store = WebhookStore(session)
-            if store.count() >= MAX_WEBHOOKS:
+            team = pattern.partition("/")[0]
+            most = _MAX_FOR_SEVERAL_TEAMS if team == _SEVERAL_TEAMS else MAX_WEBHOOKS
+            if store.count(team) >= most:
                 raise Conflict(
-                    f"There are {MAX_WEBHOOKS} webhooks, which is the maximum",
+                    f"There are {most} webhooks for {team}, which is the maximum",
                     where="webhook",
                     hint="Delete one that is not needed: pt2hub webhook ls, pt2hub webhook rm ID",
                 )

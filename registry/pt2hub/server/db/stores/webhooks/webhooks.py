@@ -19,13 +19,14 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from datetime import datetime, timedelta
 
-    from sqlalchemy import Table
+    from sqlalchemy import ColumnElement, Table
     from sqlalchemy.orm import Session
 
     from pt2hub.domain.principals import Principal
 
 _WEBHOOKS = cast("Table", SQLWebhook.__table__)
 _SECRETS = cast("Table", SQLSecret.__table__)
+_TEAM: ColumnElement[str] = func.split_part(_WEBHOOKS.c.pattern, "/", 1)
 
 
 class WebhookStore:
@@ -34,9 +35,15 @@ class WebhookStore:
     def __init__(self, session: Session) -> None:
         self._session = session
 
-    def count(self) -> int:
-        """Return the number of webhooks."""
-        return self._session.scalar(select(func.count()).select_from(_WEBHOOKS)) or 0
+    def count(self, team: str) -> int:
+        """Return the number of webhooks of a team, by the first part of their patterns."""
+        statement = select(func.count()).select_from(_WEBHOOKS).where(_TEAM.in_([team]))
+        return self._session.scalar(statement) or 0
+
+    def team(self, webhook_id: int) -> str | None:
+        """Return the first part of a webhook's pattern; None where it does not exist."""
+        found: str | None = self._session.scalar(select(_TEAM).where(_WEBHOOKS.c.id == webhook_id))
+        return found
 
     def add(self, address: str, *, pattern: str, events: Sequence[str], by: Principal) -> WebhookView:
         """Add an enabled webhook."""
