@@ -4,13 +4,25 @@ from __future__ import annotations
 
 import json
 import threading
+import time
 from typing import TYPE_CHECKING
 
 from support.plane import TARGET, Plane
 from support.running import Up
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
+
+
+def wait_until(is_so: Callable[[], bool], seconds: float = 10.0) -> bool:
+    """Whether something comes true in time: the journal is written once a second."""
+    deadline = time.monotonic() + seconds
+    while not is_so():
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(0.1)
+    return True
 
 
 def test_a_running_server_is_backed_up_lost_and_restored(tmp_path: Path) -> None:
@@ -39,7 +51,9 @@ def test_a_running_server_is_backed_up_lost_and_restored(tmp_path: Path) -> None
         before = {build: plane.build(build).artifact for build in plane.accepted}
         token, storage, accepted = plane.token, str(plane.storage), len(plane.accepted)
         journal = plane.storage / "journal"
-        assert any("after the backup" in path.read_text("utf-8") for path in journal.iterdir())
+        assert wait_until(
+            lambda: any("after the backup" in path.read_text("utf-8") for path in journal.iterdir())
+        )
     # The database is lost; the storage and the backup are not.
 
     here = {"PT2HUB_DATABASE_URL": "", "PT2HUB_HOME": str(tmp_path / "home"), "PT2HUB_STORAGE": storage}
