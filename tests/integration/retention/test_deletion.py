@@ -168,7 +168,7 @@ def test_a_blob_is_deleted_unless_something_needs_or_holds_it(registry: Registry
     with pytest.raises(NotFound):
         deletion.blob(own, by=ADMIN)
     with pytest.raises(NotFound):
-        registry.services.blobs.check_readable(StorageKey.blob(own))
+        registry.services.damage.find_readable(StorageKey.blob(own))
     assert registry.services.collector.collect(grace=timedelta(days=1)).removed == 1
 
 

@@ -80,7 +80,7 @@ def test_who_may_not_read_the_model_learns_neither_name_nor_person_nor_reason(re
         with pytest.raises(DigestRefused) as refused:
             registry.blob(LEAKED)
         with pytest.raises(Deleted) as deleted:
-            registry.services.blobs.check_readable(StorageKey.blob(digest))
+            registry.services.damage.find_readable(StorageKey.blob(digest))
     finally:
         limit_reading(EVERYTHING)
     assert refused.value.message == f"{digest} cannot be stored: a version was deleted by force"
@@ -96,7 +96,7 @@ def test_an_operator_lets_the_bytes_be_stored_again(registry: Registry) -> None:
     digest = digest_bytes(LEAKED)
     registry.services.deletion.accept(digest, reason="it was a false alarm", by=ADMIN)
     registry.blob(LEAKED)
-    registry.services.blobs.check_readable(StorageKey.blob(digest))
+    registry.services.damage.find_readable(StorageKey.blob(digest))
     with pytest.raises(NotFound, match="is not refused"):
         registry.services.deletion.accept(digest, reason="again", by=ADMIN)
 
@@ -116,7 +116,7 @@ def test_what_other_versions_share_must_be_named(registry: Registry) -> None:
         with pytest.raises(Deleted, match="leaked weights"):
             registry.services.resolve.resolve(f"{MODEL}@{number}")
     with pytest.raises(Deleted):
-        registry.services.blobs.check_readable(StorageKey.blob(digest))
+        registry.services.damage.find_readable(StorageKey.blob(digest))
 
 
 def test_what_is_shared_can_stay_and_breaks_nothing(registry: Registry) -> None:
@@ -171,7 +171,7 @@ def test_a_rebuild_keeps_refusing_and_removes_what_is_left(registry: Registry) -
     registry.services.storage.write(StorageKey.blob(digest), [LEAKED])  # it had not been removed
     registry.services.reindex.reindex()
     with pytest.raises(Deleted, match="leaked weights"):
-        registry.services.blobs.check_readable(StorageKey.blob(digest))
+        registry.services.damage.find_readable(StorageKey.blob(digest))
     registry.services.collector.collect(grace=timedelta(days=1))
     assert registry.services.storage.size(StorageKey.blob(digest)) is None
     with pytest.raises(DigestRefused):
@@ -189,13 +189,13 @@ def test_what_an_operator_accepted_is_not_refused_after_a_rebuild(registry: Regi
     registry.sql(f"TRUNCATE {tables}, tombstones CASCADE")
     registry.services.reindex.reindex()
     weights = StorageKey.blob(digest_bytes(LEAKED))
-    registry.services.blobs.check_readable(weights)
+    registry.services.damage.find_readable(weights)
     assert registry.services.resolve.resolve(f"{MODEL}@2").number == 2
     force(registry, 2, also=[f"{MODEL}@3"])  # later than it was accepted
     registry.sql(f"TRUNCATE {tables}, tombstones CASCADE")
     registry.services.reindex.reindex()
     with pytest.raises(Deleted, match="leaked weights"):
-        registry.services.blobs.check_readable(weights)
+        registry.services.damage.find_readable(weights)
     with pytest.raises(DigestRefused):
         registry.blob(LEAKED)
 
@@ -237,9 +237,9 @@ def test_documentation_that_it_had_before_goes_too(registry: Registry) -> None:
         registry.services.version_files.remove(MODEL, 1, name, by=ADMIN)
     force(registry, keep_shared=True)
     with pytest.raises(Deleted):
-        registry.services.blobs.check_readable(StorageKey.blob(digest_bytes(card)))
+        registry.services.damage.find_readable(StorageKey.blob(digest_bytes(card)))
     assert registry.services.storage.size(StorageKey.blob(digest_bytes(card))) is None
-    registry.services.blobs.check_readable(StorageKey.blob(digest_bytes(shared)))
+    registry.services.damage.find_readable(StorageKey.blob(digest_bytes(shared)))
     left = [
         b"".join(registry.services.storage.read(key)) for key in registry.services.storage.keys("manifests")
     ]
@@ -264,7 +264,7 @@ def test_what_was_missing_when_it_was_refused_does_not_come_back(served: Registr
     (tmp_path / "blobs" / key.path).write_bytes(LEAKED)
     assert served.services.damage.recheck() == 0
     with pytest.raises(Deleted):
-        served.services.blobs.check_readable(key)
+        served.services.damage.find_readable(key)
 
 
 def refuse(registry: Registry) -> None:

@@ -15,12 +15,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from sqlalchemy import text
-
 from pt2hub.domain.audit import Action
-from pt2hub.errors import BlobGone, Deleted, DigestMismatch, DigestRefused, NotFound
+from pt2hub.errors import BlobGone, DigestMismatch, DigestRefused
 from pt2hub.server.blobs.keys import StorageKey
-from pt2hub.server.db.engine import Prepared
 from pt2hub.server.db.reading import readable
 from pt2hub.server.db.stores.blobs.blobs import BlobStore
 from pt2hub.server.db.stores.retention.tombstones import TombstoneStore
@@ -37,7 +34,6 @@ if TYPE_CHECKING:
     from pt2hub.server.db.engine import Sessions
     from pt2hub.server.db.stores.blobs.blobs import LeasedBlob
 
-_STATE = Prepared.of(text("SELECT state FROM blobs WHERE kind = :kind AND digest = :digest"))
 _MAX_TRIES = 3
 """Blobs are written again if their lease expired meanwhile and they were collected, or if they turn out damaged."""
 
@@ -168,28 +164,6 @@ class BlobService:
         """
         if self._confirm({key: size}, holder, by=by):
             raise _gone(key)
-
-    def check_readable(self, key: StorageKey) -> None:
-        """Refuse to serve a blob that is being deleted or was; a presigned URL would outlast its object.
-
-        Raises:
-            Deleted: A forced deletion removed it.
-            NotFound: The collector has it.
-        """
-        rows = self._sessions.reader.rows(_STATE, kind=key.kind, digest=key.digest)
-        if not rows or rows[0][0] not in {"deleting", "deleted"}:
-            return
-        with self._sessions.begin() as session:
-            tombstone = TombstoneStore(session).of_refused(key.kind, key.digest)
-        if tombstone is None:
-            raise NotFound(f"Blob {key.digest} not found.", where=key.digest)
-        known = readable().covers(tombstone.model or "")
-        raise Deleted(
-            f"Blob {key.digest} {tombstone.origin if known else 'was deleted'}",
-            where=key.digest,
-            hint="It was removed by force and is not served again; use another version.",
-            context={"forced": True} | ({"reason": tombstone.reason, "at": tombstone.at} if known else {}),
-        )
 
     def tidy(self) -> None:
         """Drop expired leases."""

@@ -20,13 +20,14 @@ from pt2hub.domain.digests import CHUNK, Digest
 from pt2hub.domain.storage import FIRST
 from pt2hub.errors import (
     BlobDamaged,
-    DatabaseUnavailable,
+    Deleted,
     NotFound,
     Pt2hubError,
     StorageUnavailable,
     TransientError,
 )
 from pt2hub.server.blobs.keys import StorageKey
+from pt2hub.server.db.reading import readable
 from pt2hub.server.db.stores.blobs.damage import BlobRow, DamageStore, find_blob
 from pt2hub.server.db.stores.retention.tombstones import TombstoneStore
 
@@ -59,13 +60,35 @@ class DamageService:
         self._sessions = sessions
         self._storage = storage
 
-    def find(self, key: StorageKey) -> BlobRow | None:
-        """Return the row of a blob; None if there is none or the database does not answer, since bytes can be served."""
-        try:
-            return find_blob(self._sessions.reader, key)
-        except DatabaseUnavailable as error:
-            _log.warning("blob served without a look at its row", digest=key.digest, error=str(error))
-            return None
+    def find_readable(self, key: StorageKey) -> BlobRow | None:
+        """Return the row of a blob that may be served; None if it has none.
+
+        A presigned URL would outlast an object that is being deleted.
+
+        Raises:
+            Deleted: A forced deletion removed it.
+            NotFound: The collector has it.
+            BlobDamaged: It is damaged.
+        """
+        row = find_blob(self._sessions.reader, key)
+        if row and row.state == "damaged":
+            raise self.describe(key)
+        if row and row.state in {"deleting", "deleted"}:
+            raise self._explain_deletion(key)
+        return row
+
+    def _explain_deletion(self, key: StorageKey) -> NotFound | Deleted:
+        with self._sessions.begin() as session:
+            tombstone = TombstoneStore(session).of_refused(key.kind, key.digest)
+        if tombstone is None:
+            return NotFound(f"Blob {key.digest} not found.", where=key.digest)
+        known = readable().covers(tombstone.model or "")
+        return Deleted(
+            f"Blob {key.digest} {tombstone.origin if known else 'was deleted'}",
+            where=key.digest,
+            hint="It was removed by force and is not served again; use another version.",
+            context={"forced": True} | ({"reason": tombstone.reason, "at": tombstone.at} if known else {}),
+        )
 
     def check(
         self, row: BlobRow, *, by: str, seen: Callable[[int], object] = lambda _: None
@@ -120,19 +143,18 @@ class DamageService:
 
         Raises:
             NotFound: The blob does not exist.
+            Deleted: A forced deletion removed it.
             BlobDamaged: It is damaged.
         """
-        row = self.find(key) or BlobRow(key, "", 0)
-        if row.state == "damaged":
-            raise self.describe(key)
-        readable = row if row.state == "stored" else BlobRow(key, row.state, 0)
-        size = self._storage.size(readable.key)
+        row = self.find_readable(key) or BlobRow(key, "", 0)
+        found = row if row.state == "stored" else BlobRow(key, row.state, 0)
+        size = self._storage.size(found.key)
         if row.state == "stored" and size != row.size:
             self.refuse(row)
-            size = self._storage.size(readable.key)  # only the row was wrong
+            size = self._storage.size(found.key)  # only the row was wrong
         if size is None:
             raise NotFound(f"Blob {key.digest} not found.", where=key.digest)
-        return readable, size
+        return found, size
 
     def refuse(self, row: BlobRow) -> None:
         """Check a blob that looks damaged.
