@@ -266,17 +266,8 @@ class _PlainConnection(HTTPConnection):
         return made
 
 
-class _TlsConnection(HTTPSConnection):
+class _TlsConnection(_PlainConnection, HTTPSConnection):
     """The same over TLS."""
-
-    def __init__(self, *args: Any, deadline: _Deadline, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
-        self._deadline = deadline
-
-    def _new_conn(self) -> socket.socket:
-        made = super()._new_conn()
-        self._deadline.guard(made)
-        return made
 
 
 class _PlainPool(urllib3.HTTPConnectionPool):

@@ -12,7 +12,7 @@ from pt2hub.errors import DatabaseUnavailable
 from pt2hub.server.db.job_consumer import JobConsumer
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from sqlalchemy.orm import Session
 
@@ -54,13 +54,7 @@ def dispatching(database_url: str, dispatch: Callable[[str], object]) -> JobCons
     def on_event(event_id: str) -> None:
         dispatch(event_id)
 
-    return JobConsumer(
-        database_url,
-        queue=_EVENT_QUEUE,
-        handlers={_EVENT_TASK: on_event},
-        concurrency=_EVENT_SLOTS,
-        poll_interval=_POLL_INTERVAL_S,
-    )
+    return _consumer(database_url, _EVENT_QUEUE, {_EVENT_TASK: on_event}, slots=_EVENT_SLOTS)
 
 
 def sending(database_url: str, send: Callable[[int], object]) -> JobConsumer:
@@ -69,12 +63,14 @@ def sending(database_url: str, send: Callable[[int], object]) -> JobConsumer:
     def on_deliveries(webhook_id: int) -> None:
         send(webhook_id)
 
+    return _consumer(database_url, _SEND_QUEUE, {_SEND_TASK: on_deliveries}, slots=_SEND_SLOTS)
+
+
+def _consumer(
+    database_url: str, queue: str, handlers: Mapping[str, Callable[..., None]], *, slots: int
+) -> JobConsumer:
     return JobConsumer(
-        database_url,
-        queue=_SEND_QUEUE,
-        handlers={_SEND_TASK: on_deliveries},
-        concurrency=_SEND_SLOTS,
-        poll_interval=_POLL_INTERVAL_S,
+        database_url, queue=queue, handlers=handlers, concurrency=slots, poll_interval=_POLL_INTERVAL_S
     )
 
 
