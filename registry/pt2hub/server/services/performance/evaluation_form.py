@@ -19,7 +19,7 @@ from pt2hub.domain.names import Reference
 from pt2hub.domain.performance.data_sets import DataSet, parse_data_set
 from pt2hub.domain.performance.metrics import METRIC_PATTERN, METRICS
 from pt2hub.errors import InvalidInput
-from pt2hub.server.services.performance.report_form import Number, Text, check_iso, invalid
+from pt2hub.server.services.performance.report_form import Number, Text, check_iso, check_key, invalid
 from pt2hub.server.services.publishing.spec_errors import Form, explain_validation_error
 
 if TYPE_CHECKING:
@@ -101,11 +101,8 @@ class EvaluationReport(BaseModel):
     @model_validator(mode="after")
     def _check(self) -> Self:
         first: dict[str, int] = {}
-        for index, item in enumerate(self.evaluations):
-            before = first.setdefault(item.key, index)
-            if item != self.evaluations[before]:
-                message = f"evaluations[{before}] has the same key with different content"
-                raise invalid(message, f"evaluations[{index}].key", given=item.key)
+        for index in range(len(self.evaluations)):
+            check_key("evaluations", self.evaluations, index, first)
         return self
 
 

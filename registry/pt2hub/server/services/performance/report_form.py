@@ -26,7 +26,16 @@ from pt2hub.errors import InvalidInput, UnknownMetric
 from pt2hub.server.services.publishing.spec_errors import Form, explain_validation_error
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
+    from typing import Protocol
+
+    class Keyed(Protocol):
+        """An item of a report."""
+
+        @property
+        def key(self) -> str:
+            """Name that its reporter gave it."""
+
 
 MAX_REPORT_BYTES = 8 << 20
 _MAX_MEASUREMENTS = 5000
@@ -69,6 +78,20 @@ def _check_artifact(text: str) -> str:
     if not (wanted.digest or (wanted.number and "@" in text)):
         raise invalid("aliases move, and short digests are ambiguous", given=text, allowed=allowed)
     return text
+
+
+def check_key(name: str, items: Sequence[Keyed], index: int, first: dict[str, int]) -> None:
+    """Refuse an item with the key of an earlier one and other content.
+
+    Args:
+        name: Field of the report with the items.
+        first: Index of the first item of each key so far.
+    """
+    key = items[index].key
+    before = first.setdefault(key, index)
+    if items[index] != items[before]:
+        message = f"{name}[{before}] has the same key with different content"
+        raise invalid(message, f"{name}[{index}].key", given=key)
 
 
 _Count = Annotated[int, Field(ge=1, le=1 << 50)]
@@ -227,10 +250,7 @@ class Report(_Part):
                 allowed = ", ".join(sorted(self.environments)) or "an object: the report has no environments"
                 path = f"measurements[{index}].environment"
                 raise invalid("unknown environment", path, given=item.environment, allowed=allowed)
-            before = first.setdefault(item.key, index)
-            if item != self.measurements[before]:
-                message = f"measurements[{before}] has the same key with different content"
-                raise invalid(message, f"measurements[{index}].key", given=item.key)
+            check_key("measurements", self.measurements, index, first)
         if (count := len({self.machine(item) for item in self.measurements})) > _MAX_ENVIRONMENTS:
             allowed = f"at most {_MAX_ENVIRONMENTS}; send several reports"
             raise invalid("too many different environments", "measurements", given=count, allowed=allowed)
