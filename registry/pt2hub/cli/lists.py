@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from pt2hub.cli.tables import Cell
-    from pt2hub.client.client import Client
     from pt2hub.wire.responses import BuildView, ModelView, TargetView, VersionSummary
     from pt2hub.wire.usage import UsageView
     from pt2hub.wire.workers import WorkerView
@@ -121,7 +120,7 @@ def builds(
     The steps shown are those of the latest attempt.
     KIND is build, or measure for a measuring job, which benchmarks an artifact.
     """
-    from pt2hub.cli.references import NO_BUILD, add_hint
+    from pt2hub.cli.references import NO_BUILD, add_hint, subject_of
     from pt2hub.client.builds.progress import print_build
     from pt2hub.client.client import Client
 
@@ -135,7 +134,7 @@ def builds(
                 build = client.builds.get(what)
             emit(build, lambda out: print_build(out, build))
             return
-        model, number = _chosen(client, what)
+        model, number = subject_of(client, what) if what else (None, None)
         found = client.builds.list(
             model, number=number, state=state, target=target, kind=kind, limit=limit + 1
         )
@@ -191,14 +190,6 @@ def usage(
     with Client() as client:
         found = client.usage.get(team)
     emit(found, lambda out: _print_usage(out, found))
-
-
-def _chosen(client: Client, what: str | None) -> tuple[str | None, int | None]:
-    from pt2hub.cli.references import model_name, number_of
-
-    if what is None:
-        return None, None
-    return number_of(client, what) if "@" in what else (model_name(what), None)
 
 
 def _print_usage(out: Console, found: UsageView) -> None:

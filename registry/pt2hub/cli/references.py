@@ -58,6 +58,11 @@ def number_of(client: Client, text: str) -> tuple[str, int]:
     return resolved.model, resolved.number
 
 
+def subject_of(client: Client, text: str) -> tuple[str, int | None]:
+    """Return the model that a text names, and the number of the version if it names one; errors as for `number_of`."""
+    return number_of(client, text) if "@" in text else (model_name(text), None)
+
+
 def version_of(client: Client, text: str) -> VersionView:
     """Return the version that a reference names, with its builds; errors as for `number_of`."""
     model, number = number_of(client, text)

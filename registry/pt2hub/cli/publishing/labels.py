@@ -66,12 +66,13 @@ def set_labels(
 
     Labels that state where a version comes from (git.sha, git.repository, git.branch, run, data) are set once.
     """
+    from pt2hub.cli.references import subject_of
     from pt2hub.client.client import Client
 
     wanted, expected = parse_pairs(labels), parse_pairs(expect or (), what="condition")
     with Client() as client:
         found = client.labels.change(
-            *_subject(client, subject),
+            *subject_of(client, subject),
             set=wanted,
             expected={key: value or None for key, value in expected.items()},
         )
@@ -84,25 +85,21 @@ def rm(
     keys: Annotated[list[str], typer.Argument(metavar="KEY...", help="Labels to remove.")],
 ) -> None:
     """Remove labels; missing ones are ignored."""
+    from pt2hub.cli.references import subject_of
     from pt2hub.client.client import Client
 
     if wrong := next((key for key in keys if "=" in key), None):
         raise click.UsageError(f"Give the key alone: {wrong.partition('=')[0][:80]}")
     with Client() as client:
-        found = client.labels.change(*_subject(client, subject), remove=keys)
+        found = client.labels.change(*subject_of(client, subject), remove=keys)
     emit({"labels": found}, lambda out: _print(out, found))
 
 
-def _subject(client: Client, text: str) -> tuple[str, int | None]:
-    from pt2hub.cli.references import model_name, number_of
-
-    return number_of(client, text) if "@" in text else (model_name(text), None)
-
-
 def _read(client: Client, text: str) -> tuple[LabelView, ...]:
+    from pt2hub.cli.references import subject_of
     from pt2hub.wire.responses import LabelView
 
-    model, number = _subject(client, text)
+    model, number = subject_of(client, text)
     if number is None:
         found = client.models.get(model).labels
         return tuple(LabelView(key, value) for key, value in sorted(found.items()))
