@@ -73,13 +73,18 @@ class VersionSearchStore:
             else:
                 few = set(ids) if few is None else few & set(ids)
         found: list[int] = []
-        source = min(filter(_is_label, frequent), key=self._count, default=select(SQLVersion.id))
-        others = [matching for matching in frequent if few is not None or matching is not source]
+        source = self._rarest(frequent) if few is None else None
+        others = [matching for matching in frequent if matching is not source]
         for batch in self._batches(few, source, before=before, first=limit):
             found += self._check(batch, others, wanted)
             if len(found) >= limit:
                 break
         return found[:limit]
+
+    def _rarest(self, frequent: list[Select[Any]]) -> Select[Any] | None:
+        """Return the statement of the rarest of the labels; None without one."""
+        labels = list(filter(_is_label, frequent))
+        return min(labels, key=self._count) if len(labels) > 1 else next(iter(labels), None)
 
     def _count(self, matching: Select[Any]) -> int:
         """Return how many versions a condition matches, counted up to a limit."""
@@ -87,16 +92,17 @@ class VersionSearchStore:
         return self._session.scalar(select(func.count()).select_from(some)) or 0
 
     def _batches(
-        self, few: set[int] | None, source: Select[Any], *, before: int | None, first: int
+        self, few: set[int] | None, source: Select[Any] | None, *, before: int | None, first: int
     ) -> Iterator[list[int]]:
         """Yield ids of the versions to check, newest first, in batches that grow."""
         if few is not None:
             yield sorted((id_ for id_ in few if before is None or id_ < before), reverse=True)
             return
-        (column,) = source.selected_columns
+        statement = select(SQLVersion.id) if source is None else source
+        (column,) = statement.selected_columns
         size = first
         while True:
-            rest = source if before is None else source.where(column < before)
+            rest = statement if before is None else statement.where(column < before)
             batch = list(self._session.scalars(rest.order_by(column.desc()).limit(size)))
             yield batch
             if len(batch) < size:
