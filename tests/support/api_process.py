@@ -23,7 +23,8 @@ from support.postgres import create_database
 from support.registry import SILENCE, Registry
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
+    from contextlib import AbstractContextManager
 
     from pt2hub.server.db.embedded import EmbeddedPostgres
 
@@ -118,10 +119,20 @@ def running_api(
 
 
 @pytest.fixture(scope="module")
-def own_api(
+def start_api(
     tmp_path_factory: pytest.TempPathFactory, postgres: EmbeddedPostgres, migrated_template: str
-) -> Iterator[ApiProcess]:
+) -> Callable[..., AbstractContextManager[ApiProcess]]:
+    """Starts an API over a database of its own, with settings such as `PT2HUB_MAX_WAITS=18`."""
+
+    def start(**settings: str) -> AbstractContextManager[ApiProcess]:
+        url = create_database(postgres, template=migrated_template)
+        return running_api(tmp_path_factory.mktemp("api"), url, **settings)
+
+    return start
+
+
+@pytest.fixture(scope="module")
+def own_api(start_api: Callable[..., AbstractContextManager[ApiProcess]]) -> Iterator[ApiProcess]:
     """An API that the tests of one file have for themselves, with nothing in it at first."""
-    url = create_database(postgres, template=migrated_template)
-    with running_api(tmp_path_factory.mktemp("api"), url) as running:
+    with start_api() as running:
         yield running

@@ -17,14 +17,13 @@ from pt2hub.server.gunicorn_server import THREADS
 from pt2hub.server.up import port
 from pt2hub.wire.problems import from_dict
 from support.api_process import ApiProcess, answer, running_api
-from support.postgres import create_database
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
+    from contextlib import AbstractContextManager
     from pathlib import Path
 
     from pt2hub.errors import Pt2hubError
-    from pt2hub.server.db.embedded import EmbeddedPostgres
 
 LIMIT = 1 << 20
 VAST = 1 << 49
@@ -36,22 +35,16 @@ CHUNKED = "Transfer-Encoding: chunked"
 
 
 @pytest.fixture(scope="module")
-def api(
-    tmp_path_factory: pytest.TempPathFactory, postgres: EmbeddedPostgres, migrated_template: str
-) -> Iterator[ApiProcess]:
+def api(start_api: Callable[..., AbstractContextManager[ApiProcess]]) -> Iterator[ApiProcess]:
     """An API that takes 1 MiB."""
-    url = create_database(postgres, template=migrated_template)
-    with running_api(tmp_path_factory.mktemp("api"), url, PT2HUB_MAX_BLOB_BYTES=str(LIMIT)) as running:
+    with start_api(PT2HUB_MAX_BLOB_BYTES=str(LIMIT)) as running:
         yield running
 
 
 @pytest.fixture(scope="module")
-def boundless(
-    tmp_path_factory: pytest.TempPathFactory, postgres: EmbeddedPostgres, migrated_template: str
-) -> Iterator[ApiProcess]:
+def boundless(start_api: Callable[..., AbstractContextManager[ApiProcess]]) -> Iterator[ApiProcess]:
     """An API that would take more than any disk holds."""
-    url = create_database(postgres, template=migrated_template)
-    with running_api(tmp_path_factory.mktemp("api"), url, PT2HUB_MAX_BLOB_BYTES=str(VAST)) as running:
+    with start_api(PT2HUB_MAX_BLOB_BYTES=str(VAST)) as running:
         yield running
 
 

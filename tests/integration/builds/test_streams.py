@@ -24,15 +24,14 @@ from pt2hub.server.db.stores.builds.logs import NOISE
 from pt2hub.server.gunicorn_server import THREADS
 from pt2hub.wire.problems import from_dict
 from support.api_process import ApiProcess, running_api
-from support.postgres import create_database
 from support.working import until
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
+    from contextlib import AbstractContextManager
     from pathlib import Path
 
     from pt2hub.domain.builds import Claim
-    from pt2hub.server.db.embedded import EmbeddedPostgres
 
 PROMPT = 1.5
 """Seconds; what takes a tenth of them on an idle machine. Without notifications it would be two. Of several: a collection
@@ -42,12 +41,9 @@ MAX_WAITS = THREADS + 2
 
 
 @pytest.fixture(scope="module")
-def own_api(
-    tmp_path_factory: pytest.TempPathFactory, postgres: EmbeddedPostgres, migrated_template: str
-) -> Iterator[ApiProcess]:
+def own_api(start_api: Callable[..., AbstractContextManager[ApiProcess]]) -> Iterator[ApiProcess]:
     """An API on which few requests may wait."""
-    url = create_database(postgres, template=migrated_template)
-    with running_api(tmp_path_factory.mktemp("api"), url, PT2HUB_MAX_WAITS=str(MAX_WAITS)) as running:
+    with start_api(PT2HUB_MAX_WAITS=str(MAX_WAITS)) as running:
         yield running
 
 

@@ -19,17 +19,17 @@ from pt2hub.domain.limits import Limits
 from pt2hub.domain.tokens import Actor
 from pt2hub.errors import AliasNotMoved, NotFound, QuotaExceeded, TokenRevoked
 from pt2hub.wire.problems import from_dict
-from support.api_process import ApiProcess, running_api
-from support.postgres import create_database
 from support.slow_clients import healthz_seconds
 from support.working import until
 
 if TYPE_CHECKING:
     import socket
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
+    from contextlib import AbstractContextManager
     from pathlib import Path
 
-    from pt2hub.server.db.embedded import EmbeddedPostgres
+    from support.api_process import ApiProcess
+
 
 MODEL = "vision/resnet18"
 MOVES = f"/api/v1/models/{MODEL}/aliases/prod/moves"
@@ -43,12 +43,9 @@ LISTENERS = (
 
 
 @pytest.fixture(scope="module")
-def own_api(
-    tmp_path_factory: pytest.TempPathFactory, postgres: EmbeddedPostgres, migrated_template: str
-) -> Iterator[ApiProcess]:
+def own_api(start_api: Callable[..., AbstractContextManager[ApiProcess]]) -> Iterator[ApiProcess]:
     """An API in which tokens read the models of their teams."""
-    url = create_database(postgres, template=migrated_template)
-    with running_api(tmp_path_factory.mktemp("api"), url, PT2HUB_READ="team") as running:
+    with start_api(PT2HUB_READ="team") as running:
         registry = running.registry
         for seed in (0, 1):
             source = {"factory": "torchvision.models:resnet18", "kwargs": {"seed": seed}}
