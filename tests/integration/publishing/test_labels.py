@@ -94,6 +94,9 @@ def test_labels_change_one_by_one_and_only_as_expected(
     change(422, set={"stage": "x"}, remove=["stage"])
     change(422, set={"pt2hub.x": "y"})
     change(422, nothing=1)
+    for document in ({"set": {"Owner": "x"}}, {"remove": ["Owner"]}, {"expected": {"Owner": None}}):
+        assert change(422, **document)["detail"] == "Invalid label key 'Owner'"
+    assert "too long (10,000 characters" in change(422, set={"owner": "x" * 10_000})["detail"]
     change(404, f"/api/v1/models/{MODEL}/versions/2/labels", set={"a": "b"})
     change(422, set={f"k{number}": "v" for number in range(63)})
     assert values(change(200, remove=["stage", "missing"])) == {"run": "https://runs.example.org/1"}

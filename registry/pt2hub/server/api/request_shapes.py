@@ -306,30 +306,39 @@ class ModelsQuery(Parameters):
     limit: LimitNumber = DEFAULT_LIMIT
 
 
-LabelKey = Annotated[str, Field(pattern=whole(KEY_PATTERN), max_length=MAX_KEY_CHARS)]
-LabelValue = Annotated[
-    str,
-    Field(min_length=1, max_length=MAX_VALUE_CHARS, json_schema_extra=document_pattern(LINE_PATTERN)),
-]
-_ONLY_KEYS: dict[str, Any] = {"additionalProperties": False}
+_LABEL_KEY: dict[str, Any] = {"maxLength": MAX_KEY_CHARS, **document_pattern(KEY_PATTERN)}
+_LABEL_VALUE: dict[str, Any] = {
+    "type": "string",
+    "minLength": 1,
+    "maxLength": MAX_VALUE_CHARS,
+    **document_pattern(LINE_PATTERN),
+}
+
+
+def _by_label_key(value: dict[str, Any]) -> dict[str, Any]:
+    """Return a schema for the OpenAPI document only: the service checks labels, with errors that name the key."""
+    return {"patternProperties": {whole(KEY_PATTERN): value}, "additionalProperties": False}
 
 
 class LabelChange(Body):
     """A change of labels; those that are not named stay."""
 
     set: Annotated[
-        dict[LabelKey, LabelValue],
-        Field(max_length=MAX_LABELS, description="Values by key", json_schema_extra=_ONLY_KEYS),
+        dict[str, str],
+        Field(
+            max_length=MAX_LABELS, description="Values by key", json_schema_extra=_by_label_key(_LABEL_VALUE)
+        ),
     ] = {}
     remove: Annotated[
-        list[LabelKey], Field(max_length=MAX_LABELS, description="Keys; missing ones are ignored")
+        list[Annotated[str, Field(json_schema_extra=_LABEL_KEY)]],
+        Field(max_length=MAX_LABELS, description="Keys; missing ones are ignored"),
     ] = []
     expected: Annotated[
-        dict[LabelKey, LabelValue | None],
+        dict[str, Annotated[str, Field(min_length=1, max_length=MAX_VALUE_CHARS)] | None],
         Field(
             max_length=MAX_LABELS,
             description="Values that labels must have now, null where they must be missing; else `label_changed`",
-            json_schema_extra=_ONLY_KEYS,
+            json_schema_extra=_by_label_key({"anyOf": [_LABEL_VALUE, {"type": "null"}]}),
         ),
     ] = {}
 
