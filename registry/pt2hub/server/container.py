@@ -45,6 +45,7 @@ from pt2hub.server.services.blobs.uploads import UploadService
 from pt2hub.server.services.builds.build_service import BuildService
 from pt2hub.server.services.builds.log_windows import LogWindowService
 from pt2hub.server.services.builds.logs import LogService
+from pt2hub.server.services.builds.rebuilds import RebuildService
 from pt2hub.server.services.operations.health import HealthService
 from pt2hub.server.services.operations.isolation import IsolationService
 from pt2hub.server.services.operations.journal import JournalService
@@ -141,7 +142,8 @@ class Container:
         self.damage = DamageService(self._sessions, storage)
         self.scrub = ScrubService(self._sessions, self.damage, bytes_per_s=scrub_bytes_per_s)
         self.blobs = BlobService(self._sessions, storage)
-        self.heal = HealService(self._sessions, self.blobs, self.damage)
+        self.rebuilds = RebuildService(self._sessions, self.queue)
+        self.heal = HealService(self._sessions, self.blobs, self.damage, self.rebuilds)
         self.uploads = UploadService(
             self._sessions,
             self.blobs,

@@ -129,9 +129,10 @@ class BuildView(Renderable):
         worker: Id of the current or last worker, or None.
         failures: Attempts that ended in a transient failure or a lost worker since submission or the last retry.
         attempts: All attempts, oldest first; empty in lists.
-        kind: `build`, or `measure` for a measuring job.
+        kind: `build`, `measure` for a measuring job, or `rebuild`.
         measures: Manifest digest of the artifact that a measuring job measures, else None.
         baseline: Manifest digest of the artifact to compare with; None for that of the previous version.
+        rebuilds: Manifest digest of the artifact whose damaged files a rebuild replaces, else None.
         measurement: Measurement status of its artifact; None without an artifact, for measuring jobs, and from older
             servers.
         requested_by: Who requested it: with the version, as a further target or as a measuring job; None where an
@@ -167,6 +168,7 @@ class BuildView(Renderable):
     requested_by: Principal | None = None
     retried_by: Principal | None = None
     cancelled_by: Principal | None = None
+    rebuilds: Digest | None = None
 
 
 @dataclass(frozen=True, slots=True)

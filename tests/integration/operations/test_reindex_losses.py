@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from pt2hub.domain.audit import Action, AuditFilter
 from pt2hub.domain.digests import canonical_json, digest_bytes
 from pt2hub.errors import CollectionRefused, StorageUnavailable
 from pt2hub.server.blobs.keys import StorageKey
@@ -99,6 +100,11 @@ def test_losses_that_the_operator_accepts_are_collected(registry: Registry) -> N
     assert registry.services.reindex.reindex(accept_losses=True)["unreadable"]
     collect(registry)
     assert stored(registry) == set()
+    wanted = AuditFilter(action=Action.REINDEX_ACCEPT_LOSSES)
+    (entry,) = registry.services.audit_log.entries(wanted).entries
+    assert (entry.principal.kind, entry.change) == ("server", {"documents": 1, "lost": [artifact]})
+    registry.services.reindex.reindex(accept_losses=True)  # nothing is lost by this one
+    assert len(registry.services.audit_log.entries(wanted).entries) == 1
 
 
 def test_a_damaged_table_keeps_no_artifact_away_and_comes_back_healed(registry: Registry) -> None:

@@ -316,6 +316,20 @@ def test_a_merge_that_was_cut_off_is_finished_by_the_next(
     assert len(list(journal.iterdir())) == 1
 
 
+def test_a_single_file_is_not_merged_into_itself(
+    storage: LocalStorage, first: Registry, tmp_path: Path
+) -> None:
+    first.services.catalog.describe(MODEL, "Text.", by=ADA)
+    first.services.journal.write()
+    files, unreadable = JournalFiles(storage), dict[str, str]()
+    files.merge(max_files=1)
+    (only,) = (tmp_path / "blobs" / "journal").iterdir()
+    before = only.read_bytes()
+    assert not files.merge(max_files=0)
+    assert only.read_bytes() == before
+    assert files.read(unreadable)
+
+
 def test_a_new_database_beside_the_journal_takes_nothing_from_it(
     storage: LocalStorage, first: Registry, serve: Callable[[], Registry]
 ) -> None:

@@ -82,6 +82,7 @@ class Answers:
         self._golden = claim.golden
         self._baked = weights_form(claim.spec, claim.request) == "baked"
         self._reuse = True
+        self._no_reuse = "reused code failed verification"
         self._reused: Digest | None = None
         self._workspace: Workspace | None = None
         self._asked: set[str] = set()
@@ -101,9 +102,13 @@ class Answers:
         """Code layers that this attempt reuses, or parts of which it received."""
         return (self._reused,) if self._reused else self._regions.layers
 
-    def forbid_reuse(self) -> None:
-        """Make the next try compile."""
-        self._reuse, self._reused = False, None
+    def forbid_reuse(self, because: str = "reused code failed verification") -> None:
+        """Make the next try compile.
+
+        Args:
+            because: The reason, for the log.
+        """
+        self._reuse, self._reused, self._no_reuse = False, None, because
 
     def fetch(self, workspace: Workspace) -> dict[str, Any]:
         """Fetch a build's inputs into its workspace, which answers will use as well."""
@@ -179,7 +184,7 @@ class Answers:
         found = retry_outage(lambda: self._find_code(key), self._token) if may_reuse else None
         if found is None:
             self._journal.line(
-                f"Program key {key.digest}: compiling, {explain_compile(key, reuse=self._reuse)}"
+                f"Program key {key.digest}: compiling, {explain_compile(key, '' if self._reuse else self._no_reuse)}"
             )
             return None
         self._reused = found.code.digest

@@ -25,16 +25,16 @@ _MAX_REASONS_CHARS = 2_000
 _DIGEST = re.compile(DIGEST_PATTERN)
 
 
-def explain_compile(key: ProgramKey, *, reuse: bool) -> str:
+def explain_compile(key: ProgramKey, no_reuse: str = "") -> str:
     """Return why code with a key is compiled, as the end of a sentence.
 
     Args:
-        reuse: Whether this attempt may reuse code.
+        no_reuse: Why this attempt must not reuse code; empty if it may.
     """
     if key.never_reused:
         reasons = "; ".join(key.never_reused)[:_MAX_REASONS_CHARS]
         return f"because code like this is never reused: {reasons}"
-    return f"because {'no code has this key yet' if reuse else 'reused code failed verification'}."
+    return f"because {no_reuse or 'no code has this key yet'}."
 
 
 class RegionAnswers:

@@ -23,7 +23,7 @@ def register(app: typer.Typer) -> None:
     group = typer.Typer(
         help="Retention policies: which versions are kept.", no_args_is_help=True, suggest_commands=False
     )
-    panels.add(group, show, set_policy, preview)
+    panels.add(group, show, set_policy, rm, preview)
     app.add_typer(group, name="retention", rich_help_panel=panels.PUBLISHING)
 
 
@@ -68,6 +68,19 @@ def set_policy(
         raise click.UsageError("--pulled-within requires --last.")
     with Client() as client:
         view = client.retention.set_policy(scope, last=last, pulled_within_days=pulled_within)
+    emit(view, lambda out: _print_policy(out, view))
+
+
+@panels.command(None, "pt2hub retention rm vision/resnet18")
+def rm(scope: _Scope) -> None:
+    """Remove the policy of a model or a team.
+
+    A model's team's policy holds from then on; without one, everything is kept.
+    """
+    from pt2hub.client.client import Client
+
+    with Client() as client:
+        view = client.retention.remove_policy(scope)
     emit(view, lambda out: _print_policy(out, view))
 
 

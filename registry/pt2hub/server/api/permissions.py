@@ -138,6 +138,7 @@ RULES: dict[str, Rule] = dict.fromkeys(_OPEN, _ANYBODY) | {
     "retention.delete_version": Rule(Scope.ADMIN, About.PATH),
     # The service compares the scope, a model or a team, with the token.
     "retention.preview_retention": Rule(Scope.ADMIN),
+    "retention.remove_retention": Rule(Scope.ADMIN),
     "retention.set_retention": Rule(Scope.ADMIN, About.BODY),
     "retention.show_retention": Rule(Scope.ADMIN),
     "tokens.create": Rule(Scope.ADMIN),

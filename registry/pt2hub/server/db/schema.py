@@ -368,7 +368,8 @@ class Upload(Base):
 class Build(Base):
     """A build of a version on a target, or a measuring job. Publishing compares `attempt` and `state`.
 
-    `kind`: `build` (one per version and target), or `measure` (benchmarks the artifact again).
+    `kind`: `build` (one per version and target), `measure` (benchmarks the artifact again), or `rebuild`
+    (builds it again, to replace damaged files).
     """
 
     __tablename__ = "builds"
@@ -381,7 +382,7 @@ class Build(Base):
             postgresql_where=text("kind = 'build'"),
         ),
         Index("ix_builds_version_id", "version_id"),
-        CheckConstraint("kind IN ('build', 'measure')", name="kind"),
+        CheckConstraint("kind IN ('build', 'measure', 'rebuild')", name="kind"),
         CheckConstraint(f"state IN ({_STATES})", name="state"),
         Index(
             "ix_builds_unfinished",

@@ -55,7 +55,7 @@ from pt2hub.server.services.operations.journal_files import JournalFiles
 from pt2hub.server.services.operations.journal_reindex import AFTER_MANIFESTS, BEFORE_MANIFESTS, JournalIndex
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
 
     from sqlalchemy.orm import Session
 
@@ -66,6 +66,8 @@ if TYPE_CHECKING:
     from pt2hub.server.db.stores.publishing.versions import StoredVersion
 
 _UNREADABLE = (BadResponse, BlobDamaged, NotFound, TooLarge)
+_MAX_NAMED_LOSSES = 100
+"""Lost documents that the audit entry names; it also has their number."""
 
 
 class ReindexService:
@@ -138,8 +140,7 @@ class ReindexService:
         self._blobs.refer_logs()
         for item in self._damage.list_lost():
             unreadable.setdefault(item.digest, describe_problem(item))
-        with self._sessions.begin() as session:
-            ReindexState(session).end(0 if accept_losses else len(unreadable))
+        self._end(unreadable, by, accept_losses=accept_losses)
         damaged |= {item.digest: describe_problem(item) for item in self._damage.list_damaged()}
         return {
             "manifests": seen,
@@ -149,6 +150,19 @@ class ReindexService:
             "unreadable": unreadable | journal.conflicts,
             "damaged": damaged,
         }
+
+    def _end(self, unreadable: Mapping[str, str], by: Actor, *, accept_losses: bool) -> None:
+        with self._sessions.begin() as session:
+            ReindexState(session).end(0 if accept_losses else len(unreadable))
+            if accept_losses and unreadable:
+                audit_log.record(
+                    session,
+                    by,
+                    Action.REINDEX_ACCEPT_LOSSES,
+                    "storage",
+                    documents=len(unreadable),
+                    lost=sorted(unreadable)[:_MAX_NAMED_LOSSES],
+                )
 
     def _check_files(self, manifest: Manifest, referrers: Iterable[Manifest]) -> dict[str, str]:
         """Return which files of an artifact are missing; those with another length are checked."""
