@@ -22,7 +22,6 @@ from pt2hub_workers.builds.noop_toolchain import NoopToolchain
 from support.packages import safetensors
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
     from pathlib import Path
 
     from pt2hub.domain.damage import HealOutcome
@@ -51,7 +50,7 @@ class Rebuilding:
         with self.services._sessions.begin() as session:
             row = DamageStore(session).row(key)
         assert row is not None
-        path = self.services.storage.root / row.key.path  # type: ignore[attr-defined]
+        path = self.bench.scratch.parent / "blobs" / row.key.path
         path.chmod(0o600)
         data = bytearray(path.read_bytes())
         data[len(data) // 2] ^= 1
@@ -77,7 +76,7 @@ class Rebuilding:
         return version, self.services.builds.view(self.version.builds[0].id), rows
 
 
-def other_code(self: Any, key: Any, reused: Any, weights: Path, regions: Mapping[str, bytes]) -> Path:
+def other_code(self: Any, *_: Any) -> Path:
     """What a compiler does that does not write the same bytes twice."""
     with self._parent.step("compile"):
         code: Path = self._out / "code.zip"
@@ -153,9 +152,7 @@ def test_a_rebuild_with_other_bytes_replaces_nothing_and_names_them(
     assert row is None  # what nobody needs is not even stored
 
 
-def test_heal_says_what_became_of_the_last_rebuild(
-    attempts: AttemptBench, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_heal_says_what_became_of_the_last_rebuild(attempts: AttemptBench) -> None:
     made = Rebuilding(attempts)
     code = made.layer(CODE_TYPE)
     made.damage(code)
