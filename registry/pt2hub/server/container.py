@@ -45,6 +45,7 @@ from pt2hub.server.services.blobs.uploads import UploadService
 from pt2hub.server.services.builds.build_service import BuildService
 from pt2hub.server.services.builds.log_windows import LogWindowService
 from pt2hub.server.services.builds.logs import LogService
+from pt2hub.server.services.builds.old_logs import OldLogService
 from pt2hub.server.services.builds.rebuilds import RebuildService
 from pt2hub.server.services.operations.health import HealthService
 from pt2hub.server.services.operations.isolation import IsolationService
@@ -151,11 +152,17 @@ class Container:
             limit=max_blob_bytes,
             most_open=self._limits.uploads_per_token,
         )
+        self.old_logs = OldLogService(self._sessions, keep=self._collection.keep_logs)
         self.collector = CollectorService(
             self._sessions,
             storage,
             schedule=self._collection,
-            chores=(self.blobs.tidy, self.uploads.sweep, lambda: storage.sweep(ABANDONED_AFTER_S)),
+            chores=(
+                self.old_logs.remove,
+                self.blobs.tidy,
+                self.uploads.sweep,
+                lambda: storage.sweep(ABANDONED_AFTER_S),
+            ),
         )
 
     def _open_artifacts(self) -> None:

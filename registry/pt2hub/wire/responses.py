@@ -54,6 +54,8 @@ class AttemptView:
         code: Error code, or None.
         message: Error message, or None.
         log: Digest of the complete log once it is archived; else None.
+        log_removed_after_days: Age at which its log was removed, since the server keeps logs for a limited time; else
+            None.
     """
 
     number: int
@@ -64,6 +66,7 @@ class AttemptView:
     code: str | None = None
     message: str | None = None
     log: Digest | None = None
+    log_removed_after_days: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -429,7 +429,7 @@ class Build(Base):
 
 
 class BuildAttempt(Base):
-    """One attempt of a build; `log` is the blob of its archived log."""
+    """One attempt of a build; `log` is the blob of its archived log, until its age limit is over."""
 
     __tablename__ = "build_attempts"
     __table_args__ = (
@@ -448,6 +448,7 @@ class BuildAttempt(Base):
     log: Mapped[str | None]
     log_bytes: Mapped[int | None]
     log_lines: Mapped[int | None]
+    log_removed_at: Mapped[datetime | None]
     counted: Mapped[bool] = mapped_column(server_default="false")
 
 
