@@ -32,7 +32,7 @@ class Damage:
         expected_bytes: Length of the right bytes.
         found_bytes: Length of the stored ones; None if they are missing.
         found_digest: Digest of the stored ones; None if they are missing or unreadable.
-        found_by: What found it: `scrub`, `read`, `upload` or `admin`.
+        found_by: What found it: `scrub`, `read`, `upload`, `admin` or `report` (of a client).
         found_at: ISO 8601, UTC; None before it is recorded.
     """
 

@@ -38,6 +38,7 @@ from pt2hub.server.services.artifacts.single_file import SingleFileService
 from pt2hub.server.services.blobs.blob_writes import BlobService
 from pt2hub.server.services.blobs.collection import CollectorService
 from pt2hub.server.services.blobs.damage import DamageService
+from pt2hub.server.services.blobs.damage_reports import DamageReportService
 from pt2hub.server.services.blobs.heal import HealService
 from pt2hub.server.services.blobs.scrub import ScrubService
 from pt2hub.server.services.blobs.tombstone_documents import TombstoneDocuments
@@ -237,6 +238,7 @@ class Container:
         self.people = PeopleService(self._sessions)
         self.devices = DeviceService(self._sessions, self.access)
         self.rate_limits = RateLimitService(self._sessions, self._limits)
+        self.damage_reports = DamageReportService(self.damage, self.rate_limits)
 
     def _open_webhooks(self, egress: Egress) -> None:
         self.webhooks = WebhookService(self._sessions, egress)

@@ -98,7 +98,7 @@ _READING = {
         *("artifacts.artifact", "artifacts.debug_log", "artifacts.debug_logs", "artifacts.kernels"),
         *("artifacts.profile", "blobs.model"),
     ),
-    About.BLOB: ("blobs.download",),
+    About.BLOB: ("blobs.check", "blobs.download"),
     About.BODY: ("artifacts.check",),
 }
 _OPEN_PAGES = ("sign_in", "sign_in_answer", "sign_in_elsewhere", "sign_out")

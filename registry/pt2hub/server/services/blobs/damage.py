@@ -11,6 +11,7 @@ from __future__ import annotations
 import errno
 import hashlib
 from dataclasses import dataclass, replace
+from datetime import timedelta
 from typing import TYPE_CHECKING
 
 import structlog
@@ -133,10 +134,10 @@ class DamageService:
             return None
         return self.check(row, by=by)
 
-    def request_check(self, key: StorageKey) -> None:
-        """Let the scrub check a blob before all others."""
+    def request_check(self, key: StorageKey, *, age: timedelta = timedelta()) -> None:
+        """Let the scrub check a blob before all others, unless it was checked within a time."""
         with self._sessions.begin() as session:
-            DamageStore(session).request_check(key)
+            DamageStore(session).request_check(key, age=age)
 
     def open(self, key: StorageKey) -> tuple[BlobRow, int]:
         """Return which generation to read, and its size, which is that of the right bytes.

@@ -40,7 +40,8 @@ _CHECKED = text("""
     WHERE (blobs.kind, blobs.digest, blobs.generation) = (asked.kind, asked.digest, asked.generation)
     AND blobs.state = 'stored'""")
 _REQUEST = text("""
-    UPDATE blobs SET checked_at = '-infinity' WHERE kind = :kind AND digest = :digest AND state = 'stored'""")
+    UPDATE blobs SET checked_at = '-infinity' WHERE kind = :kind AND digest = :digest AND state = 'stored'
+    AND checked_at <= now() - CAST(:age AS interval)""")
 # `pending` too: an object that lies there already is never overwritten, so its writer must take the next generation.
 _MARK = text("""
     UPDATE blobs SET state = 'damaged', changed_at = now()
@@ -177,9 +178,9 @@ class DamageStore:
         if rows:
             self._session.execute(_CHECKED, asked)
 
-    def request_check(self, key: StorageKey) -> None:
-        """Let the scrub check a blob before all others."""
-        self._session.execute(_REQUEST, {"kind": key.kind, "digest": key.digest})
+    def request_check(self, key: StorageKey, *, age: timedelta) -> None:
+        """Let the scrub check a blob before all others, unless it was checked within a time."""
+        self._session.execute(_REQUEST, {"kind": key.kind, "digest": key.digest, "age": age})
 
     def add(self, damage: Damage) -> bool:
         """Mark a blob as damaged, unless it was deleted or written anew meanwhile; return whether it was."""
