@@ -11,7 +11,7 @@ from sqlalchemy import text
 from pt2hub import archive
 from pt2hub.domain.artifacts import CODE_TYPE, WEIGHTS_TYPE
 from pt2hub.domain.audit import Action, AuditFilter
-from pt2hub.domain.digests import Digest, digest_file
+from pt2hub.domain.digests import Digest, digest_bytes, digest_file
 from pt2hub.domain.tokens import SERVER
 from pt2hub.errors import RebuildDiffers
 from pt2hub.server.blobs.keys import StorageKey
@@ -20,12 +20,17 @@ from pt2hub.server.services.blobs.documents import read_manifest
 from pt2hub_workers.builds import noop_toolchain
 from pt2hub_workers.builds.noop_toolchain import NoopToolchain
 from support.packages import safetensors
+from support.planted import Disk
 
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from flask.testing import FlaskClient
+
     from pt2hub.domain.damage import HealOutcome
     from support.attempts import AttemptBench
+    from support.registry import Registry
+    from support.shell import Shell
 
 
 class Rebuilding:
@@ -192,3 +197,33 @@ def test_what_is_healed_meanwhile_is_not_built(attempts: AttemptBench) -> None:
     attempts.run(outcome.rebuild, NoopToolchain(attempts.scratch))
     view = made.services.builds.view(outcome.rebuild)
     assert (view.state, [step.name for step in view.steps]) == ("succeeded", ["publish"])
+
+
+def test_the_command_requests_it_and_page_and_command_say_what_it_made(
+    shell: Shell, served: Registry, web: FlaskClient, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PT2HUB_DATABASE_URL", served.database_url)
+    monkeypatch.setenv("PT2HUB_STORAGE", str(tmp_path / "blobs"))
+    artifact = served.published()
+    code = StorageKey.blob(digest_bytes(b"code"))
+    Disk(root=tmp_path / "blobs").plant(code.at(1))
+    asked = shell("admin", "heal", code.digest, "--rebuild")
+    ((build,),) = served.sql("SELECT id FROM builds WHERE kind = 'rebuild'")
+    assert (asked.code, f"Build {build} builds it again: pt2hub logs -f {build}" in asked.out) == (1, True)
+    assert f"rebuilds {artifact}, whose files are damaged" in str(served.services.builds.view(build))
+
+    claim = served.claim(build)
+    assert claim.kind == "rebuild"
+    served.services.builds.fail(
+        claim, RebuildDiffers(f"The rebuild made other bytes: code a instead of {code.digest}")
+    )
+    page = web.get(f"/builds/{build}").text
+    assert "The rebuild made other bytes" in page
+    assert "<h1>Rebuild <code>" in page
+    assert f"/artifacts/{artifact}" in page
+    assert "rebuild" in web.get("/builds?kind=rebuild").text
+    told = shell("admin", "heal")
+    assert (
+        f"Rebuild {build} failed: The rebuild made other bytes: code a instead of {code.digest}" in told.out
+    )
+    assert served.sql("SELECT state FROM builds WHERE kind = 'build'") == [("succeeded",)]
