@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from pt2hub.server.config import ServerConfig
     from pt2hub.server.container import Container
     from pt2hub.server.services.access.tokens import Grant
-    from pt2hub.server.services.blobs.heal import HealSource
+    from pt2hub.server.services.operations.heal import HealSource
     from pt2hub.server.worker_access import WorkerRole
     from pt2hub.wire.audit_log import AuditEntry, AuditPage
     from pt2hub.wire.collections import CollectionReport

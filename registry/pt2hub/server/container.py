@@ -39,7 +39,6 @@ from pt2hub.server.services.blobs.blob_writes import BlobService
 from pt2hub.server.services.blobs.collection import CollectorService
 from pt2hub.server.services.blobs.damage import DamageService
 from pt2hub.server.services.blobs.damage_reports import DamageReportService
-from pt2hub.server.services.blobs.heal import HealService
 from pt2hub.server.services.blobs.scrub import ScrubService
 from pt2hub.server.services.blobs.tombstone_documents import TombstoneDocuments
 from pt2hub.server.services.blobs.uploads import UploadService
@@ -48,6 +47,7 @@ from pt2hub.server.services.builds.log_windows import LogWindowService
 from pt2hub.server.services.builds.logs import LogService
 from pt2hub.server.services.builds.old_logs import OldLogService
 from pt2hub.server.services.builds.rebuilds import RebuildService
+from pt2hub.server.services.operations.heal import HealService
 from pt2hub.server.services.operations.health import HealthService
 from pt2hub.server.services.operations.isolation import IsolationService
 from pt2hub.server.services.operations.journal import JournalService
@@ -144,8 +144,6 @@ class Container:
         self.damage = DamageService(self._sessions, storage)
         self.scrub = ScrubService(self._sessions, self.damage, bytes_per_s=scrub_bytes_per_s)
         self.blobs = BlobService(self._sessions, storage)
-        self.rebuilds = RebuildService(self._sessions, self.queue)
-        self.heal = HealService(self._sessions, self.blobs, self.damage, self.rebuilds)
         self.uploads = UploadService(
             self._sessions,
             self.blobs,
@@ -181,6 +179,7 @@ class Container:
     def _open_builds(self) -> None:
         sessions, queue, timeout = self._sessions, self.queue, self._heartbeat_timeout
         self.builds = BuildService(sessions, queue, self.storage, heartbeat_timeout=timeout)
+        self.rebuilds = RebuildService(sessions, queue)
         self.logs = LogService(sessions, self.storage, self.blobs)
         self.log_windows = LogWindowService(sessions, self.storage)
 
@@ -252,6 +251,7 @@ class Container:
         self.key_audits = KeyAuditService(sessions, self.storage)
         self.journal = JournalService(sessions, self.storage)
         self.reindex = ReindexService(sessions, self.storage)
+        self.heal = HealService(sessions, self.blobs, self.damage, self.rebuilds)
         self.storage_check = StorageCheckService(sessions, self.storage)
         self.statistics = StatisticsService(sessions, heartbeat_timeout=timeout)
         self.usage = UsageService(sessions, self._limits)

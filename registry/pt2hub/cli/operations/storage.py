@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from pt2hub.domain.damage import HealOutcome, ScrubReport
     from pt2hub.domain.storage_check import StorageCheck
     from pt2hub.server.config import ServerConfig
-    from pt2hub.server.services.blobs.heal import HealSource
+    from pt2hub.server.services.operations.heal import HealSource
 
 _FOUND = 1
 """Exit code where something is damaged."""
