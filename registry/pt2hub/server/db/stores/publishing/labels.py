@@ -47,13 +47,14 @@ class LabelStore:
         """Return a version's labels by key, with who set them."""
         return self._views(SQLLabel.version_id == version_id)
 
-    def of_versions(self, version_ids: Sequence[int]) -> dict[int, dict[str, str]]:
-        """Return the labels of versions, by version id and key."""
-        return self._by_owner(SQLLabel.version_id, version_ids)
-
     def of_models(self, model_ids: Sequence[int]) -> dict[int, dict[str, str]]:
         """Return the models' own labels, by model id and key."""
-        return self._by_owner(SQLLabel.model_id, model_ids, SQLLabel.version_id.is_(None))
+        mine = (SQLLabel.model_id.in_(model_ids), SQLLabel.version_id.is_(None))
+        rows = select(SQLLabel.model_id, SQLLabel.key, SQLLabel.value).where(*mine).order_by(SQLLabel.key)
+        found: dict[int, dict[str, str]] = {}
+        for model_id, key, value in self._session.execute(rows):
+            found.setdefault(model_id, {})[key] = value
+        return found
 
     def put(self, model_id: int, version_id: int | None, labels: Mapping[str, str], *, by: Principal) -> None:
         """Set labels of a locked model or version; others stay."""
@@ -75,15 +76,6 @@ class LabelStore:
     def _views(self, mine: ColumnElement[bool]) -> tuple[LabelView, ...]:
         rows = self._session.scalars(select(SQLLabel).where(mine).order_by(SQLLabel.key))
         return tuple(LabelView(row.key, row.value, read_principal(row.by), stamp(row.at)) for row in rows)
-
-    def _by_owner(
-        self, column: Any, ids: Sequence[int], *conditions: ColumnElement[bool]
-    ) -> dict[int, dict[str, str]]:
-        found: dict[int, dict[str, str]] = {}
-        rows = select(column, SQLLabel.key, SQLLabel.value).where(column.in_(ids), *conditions)
-        for owner, key, value in self._session.execute(rows.order_by(SQLLabel.key)):
-            found.setdefault(owner, {})[key] = value
-        return found
 
 
 def _of(model_id: int, version_id: int | None) -> ColumnElement[bool]:
