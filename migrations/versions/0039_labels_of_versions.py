@@ -12,22 +12,22 @@ branch_labels = None
 depends_on = None
 
 _COLLECT = """
-    UPDATE versions SET labels = coalesce(
+    UPDATE versions SET label_values = coalesce(
         (SELECT jsonb_object_agg(key, value) FROM labels WHERE labels.version_id = versions.id), '{}'
     )
 """
 
 
 def upgrade() -> None:
-    op.add_column("versions", sa.Column("labels", JSONB(), nullable=False, server_default="{}"))
+    op.add_column("versions", sa.Column("label_values", JSONB(), nullable=False, server_default="{}"))
     # The journal has the labels themselves.
     op.execute("ALTER TABLE versions DISABLE TRIGGER journal_update")
-    op.execute(f"{_COLLECT} WHERE id IN (SELECT version_id FROM labels)")
+    op.execute(f"{_COLLECT} WHERE id IN (SELECT version_id FROM labels)")  # noqa: S608
     op.execute("ALTER TABLE versions ENABLE TRIGGER journal_update")
     op.create_index(
-        "ix_versions_labels",
+        "ix_versions_label_values",
         "versions",
-        ["labels"],
+        ["label_values"],
         postgresql_using="gin",
         # A search would read all entries that are pending.
         postgresql_with={"fastupdate": "off"},
@@ -39,7 +39,7 @@ def upgrade() -> None:
             {_COLLECT} WHERE id IN (SELECT version_id FROM changed);
             RETURN NULL;
         END $$
-    """)
+    """)  # noqa: S608
     for event, rows in (("insert", "NEW"), ("update", "NEW"), ("delete", "OLD")):
         op.execute(
             f"CREATE TRIGGER collect_{event} AFTER {event.upper()} ON labels "
@@ -49,5 +49,5 @@ def upgrade() -> None:
 
 def downgrade() -> None:
     op.execute("DROP FUNCTION collect_labels() CASCADE")
-    op.drop_index("ix_versions_labels", "versions")
-    op.drop_column("versions", "labels")
+    op.drop_index("ix_versions_label_values", "versions")
+    op.drop_column("versions", "label_values")

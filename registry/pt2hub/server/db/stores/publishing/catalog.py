@@ -105,6 +105,8 @@ class CatalogStore:
 
     def summaries(self, ids: Sequence[int]) -> list[VersionSummary]:
         """Return versions by their ids, in the same order; missing ones are left out."""
+        if not ids:
+            return []
         rows = self._session.execute(
             select(
                 SQLVersion.id,
@@ -112,7 +114,7 @@ class CatalogStore:
                 SQLVersion.created_at,
                 SQLVersion.published_by,
                 SQLVersion.yanked,
-                SQLVersion.labels,
+                SQLVersion.label_values,
                 SQLModel.name,
             )
             .join(SQLModel)

@@ -42,8 +42,6 @@ if TYPE_CHECKING:
 
 _CHECKED_PER_FOUND = 20
 """Newest versions that are checked first, per wanted one."""
-_MAX_LATEST = 2000
-"""Labels that suggestions are chosen from."""
 _EXACT_PLANS = text("SET LOCAL plan_cache_mode = force_custom_plan")
 """Plans each search by its values: how many versions have a label differs by orders of magnitude."""
 _UNFINISHED = (BuildState.QUEUED, BuildState.RUNNING)
@@ -106,33 +104,15 @@ class VersionSearchStore:
             ids = list(self._session.scalars(select(SQLModel.id).where(*limits)))
             yield SQLVersion.model_id == any_(cast(ids, ARRAY(BigInteger)))
 
-    def has_key(self, key: str) -> bool:
-        """Return whether a version that may be read has a label with this key."""
-        found = select(SQLLabel.id).join(SQLModel, SQLModel.id == SQLLabel.model_id)
-        mine = (SQLLabel.key == key, SQLLabel.version_id.is_not(None), *only_readable(SQLModel.name))
-        return self._session.scalar(found.where(*mine).limit(1)) is not None
-
-    def known_keys(self) -> list[str]:
-        """Return keys of the labels that were set last, for suggestions."""
-        latest = (
-            select(SQLLabel.key)
-            .join(SQLModel, SQLModel.id == SQLLabel.model_id)
-            .where(*only_readable(SQLModel.name))
-            .order_by(SQLLabel.id.desc())
-            .limit(_MAX_LATEST)
-            .subquery()
-        )
-        return list(self._session.scalars(select(latest.c.key).distinct()))
-
 
 def _conditions(wanted: VersionFilter) -> Iterator[ColumnElement[bool]]:
     """Yield the conditions of a filter, without that on the model."""
     for label in wanted.labels:
         if label.value is not None:
-            yield SQLVersion.labels.contains({label.key: label.value})
+            yield SQLVersion.label_values.contains({label.key: label.value})
     keys = [label.key for label in wanted.labels if label.value is None]
     if keys:
-        yield SQLVersion.labels.has_all(cast(keys, ARRAY(Text)))
+        yield SQLVersion.label_values.has_all(cast(keys, ARRAY(Text)))
     if wanted.alias is not None:
         yield SQLVersion.id.in_(select(SQLAlias.version_id).where(SQLAlias.name == wanted.alias))
     if wanted.target is not None:
@@ -148,7 +128,7 @@ def _conditions(wanted: VersionFilter) -> Iterator[ColumnElement[bool]]:
         yield SQLVersion.created_at <= wanted.until
 
 
-def _has_build(*conditions: ColumnElement[bool]) -> ColumnElement[bool]:
+def _has_build(*conditions: ColumnElement[bool] | InstrumentedAttribute[bool]) -> ColumnElement[bool]:
     return SQLVersion.id.in_(select(SQLBuild.version_id).where(SQLBuild.kind == BuildKind.BUILD, *conditions))
 
 
