@@ -65,6 +65,8 @@ class Action(StrEnum):
     """A row was added from a manifest in storage, by `pt2hub admin reindex`."""
     JOURNAL_APPLY = "journal.apply"
     """Rows were added from the journal in storage, by the same command."""
+    TOMBSTONE_APPLY = "tombstone.apply"
+    """A restored backup had what was deleted after it; that was deleted again."""
 
 
 @dataclass(frozen=True, slots=True)
