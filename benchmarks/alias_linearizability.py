@@ -82,7 +82,8 @@ def _record(home: Path, operations: int, kills: int, seed: int) -> tuple[list[Op
 
 
 def _count(history: list[Operation]) -> dict[str, int]:
-    return dict(Counter("read" if item.expected is None else f"move_{item.outcome}" for item in history))
+    kinds = ("read" if item.expected is None else "move" for item in history)
+    return dict(Counter(f"{kind}_{item.outcome}" for kind, item in zip(kinds, history, strict=True)))
 
 
 if __name__ == "__main__":

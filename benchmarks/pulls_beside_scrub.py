@@ -92,17 +92,16 @@ def _time_pulls(trial: TemporaryServer, bytes_per_s: int, folder: Path, pulls: i
     """Return the seconds of each cold pull from a server that scrubs at a rate."""
     with trial.server({"PT2HUB_SCRUB_BYTES_PER_S": str(bytes_per_s)}) as client:
         url = client.config.url
-        before = _scrubbed(trial)
-        _make_due(trial)
+        due = _make_due(trial)
         deadline = time.monotonic() + START_S
-        while bytes_per_s and _scrubbed(trial) == before:
+        while bytes_per_s and _count_due(trial) == due:
             if time.monotonic() > deadline:
                 raise TimeoutError("the scrub does not begin")
             time.sleep(0.1)
-        begun = _scrubbed(trial)
         taken = [_pull(url, folder) for _ in range(pulls)]
-        if bool(bytes_per_s) is (_scrubbed(trial) == begun):
-            raise RuntimeError("the scrub ended before the pulls: more --ballast, or fewer --pulls")
+        left = _count_due(trial)
+    if not left or (left < due and not bytes_per_s):
+        raise RuntimeError(f"{left} of {due} blobs wait to be checked: more --ballast, or fewer --pulls")
     return taken
 
 
@@ -116,16 +115,16 @@ def _pull(url: str, folder: Path) -> float:
         return time.perf_counter() - began
 
 
-def _make_due(trial: TemporaryServer) -> None:
+def _make_due(trial: TemporaryServer) -> int:
+    """Let every blob wait to be checked, whatever the server before did; return how many there are."""
     with closing(_connect(trial)) as connection:
-        connection.execute("UPDATE blobs SET checked_at = '-infinity'")
-        connection.execute("UPDATE scrub_position SET claimed_until = now()")  # of the server before
+        connection.execute("UPDATE scrub_position SET claimed_until = now()")
+        return connection.execute("UPDATE blobs SET checked_at = '-infinity'").rowcount
 
 
-def _scrubbed(trial: TemporaryServer) -> int:
-    """Return how many bytes were scrubbed so far."""
+def _count_due(trial: TemporaryServer) -> int:
     with closing(_connect(trial)) as connection:
-        row = connection.execute("SELECT bytes FROM scrub_position").fetchone()
+        row = connection.execute("SELECT count(*) FROM blobs WHERE checked_at = '-infinity'").fetchone()
         return int(row[0]) if row else 0
 
 

@@ -63,15 +63,22 @@ def record_history(
     dice = random.Random(seed)
     context = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(CLIENTS, mp_context=context) as pool, context.Manager() as manager:
-        over = manager.Event()
+        over, begin = manager.Event(), manager.Barrier(CLIENTS + 1)
         running = [
             pool.submit(
-                _run_client, client, _Client(url, token), list(numbers), operations, over, seed + client
+                _run_client,
+                client,
+                _Client(url, token),
+                list(numbers),
+                operations,
+                (begin, over),
+                seed + client,
             )
             for client in range(CLIENTS)
         ]
         killed = 0
         try:
+            begin.wait(_GIVE_UP_S)  # kills before the first request would prove nothing
             while killed < kills and not any(client.done() for client in running):
                 time.sleep(dice.uniform(0.5, 1.5) * pause_s)
                 killed += _kill_one(home, dice)
@@ -135,13 +142,18 @@ class _Client:
 
 
 def _run_client(
-    number: int, client: _Client, numbers: list[int], operations: int, over: Any, seed: int
+    number: int, client: _Client, numbers: list[int], operations: int, signals: tuple[Any, Any], seed: int
 ) -> list[Operation]:
-    """Reads and moves the alias; returns the operations whose outcome says something."""
-    dice = random.Random(seed)
+    """Reads and moves the alias; returns the operations.
+
+    Args:
+        signals: A barrier at which all clients begin; an event after which they may end.
+    """
+    dice, (begin, over) = random.Random(seed), signals
     path = f"/api/v1/models/{MODEL}/aliases/{ALIAS}"
     made: list[Operation] = []
     seen: int | None = None
+    begin.wait(_GIVE_UP_S)
     while len(made) < operations or not over.is_set():
         client.connect()
         is_read = seen is None or dice.random() < _READ_SHARE
@@ -153,14 +165,10 @@ def _run_client(
             change = {"number": value, "expected": seen, "reason": f"operation {number}.{len(made)}"}
             status, found = client.ask("PUT", path, change)
         ended = time.monotonic_ns()
-        if is_read:
-            if status == http.HTTPStatus.OK:
-                seen = found["number"]
-                made.append(Operation(number, began, ended, Outcome.OK, None, seen))
-            continue
         outcome = _outcome(status, found)
-        made.append(Operation(number, began, ended, outcome, seen, value))
-        seen = value if outcome is Outcome.OK else None
+        expected = None if is_read else seen
+        seen = (found["number"] if is_read else value) if outcome is Outcome.OK else None
+        made.append(Operation(number, began, ended, outcome, expected, seen if is_read else value))
     return made
 
 

@@ -22,7 +22,7 @@ class Outcome(StrEnum):
     CONFLICT = "conflict"
     """A compare-and-set found another value."""
     UNKNOWN = "unknown"
-    """The answer to a compare-and-set was lost."""
+    """The answer was lost; that to a read says nothing then."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +72,7 @@ def find_violation(history: Sequence[Operation], initial: int | None) -> Operati
         history: In any order.
         initial: The register's value before the first operation.
     """
+    history = [item for item in history if item.expected is not None or item.outcome is Outcome.OK]
     pending: set[int] = set()
     states = {_State(initial, frozenset(), frozenset())}
     for number, is_end in _events(history):
