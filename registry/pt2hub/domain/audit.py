@@ -69,6 +69,8 @@ class Action(StrEnum):
     """Rows were added from the journal in storage, by the same command."""
     REINDEX_ACCEPT_LOSSES = "reindex.accept_losses"
     """The same command gave up what it could not read: the collector may take what only that names."""
+    TOMBSTONE_APPLY = "tombstone.apply"
+    """A restored backup had what was deleted after it; that was deleted again."""
 
 
 @dataclass(frozen=True, slots=True)

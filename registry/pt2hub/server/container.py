@@ -250,7 +250,7 @@ class Container:
         self.isolation = IsolationService(sessions)
         self.key_audits = KeyAuditService(sessions, self.storage)
         self.journal = JournalService(sessions, self.storage)
-        self.reindex = ReindexService(sessions, self.storage)
+        self.reindex = ReindexService(sessions, self.storage, queue)
         self.heal = HealService(sessions, self.blobs, self.damage, self.rebuilds)
         self.storage_check = StorageCheckService(sessions, self.storage)
         self.statistics = StatisticsService(sessions, heartbeat_timeout=timeout)

@@ -300,6 +300,8 @@ def worker_policy(
 def _print_reindex(out: Console, report: dict[str, Any], *, accepted: bool) -> None:
     for name in ("manifests", "artifacts", "added"):
         out.print(f"{name}: {report[name]}")
+    if report["deleted"]:
+        out.print(f"deleted again: {', '.join(report['deleted'])}")
     for name in ("unreadable", "damaged"):
         for digest, reason in report[name].items():
             out.print(f"{name}: {digest}: {reason}")
