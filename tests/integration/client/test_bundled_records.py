@@ -97,6 +97,7 @@ def test_everything_answers_offline_as_it_was_at_the_export(
         ]
 
     before = answers(client)
+    assert before[0].aliases == ("prod",)
     client.labels.change(MODEL, 1, set={"owner": "somebody else"})
     with elsewhere(client, tmp_path / "other") as other:
         with pytest.raises(Offline, match="No bundle with it was imported"):

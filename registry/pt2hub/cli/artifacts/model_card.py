@@ -25,6 +25,8 @@ _MAX_FILE_BYTES = 1 << 20
 _MAX_MARKS = 10_000
 _MARKS = "[*_`|<>~!"
 """What Markdown's parser takes long for if there are many, as on the pages."""
+_MAX_LINES = 2000
+"""Longer cards are shown as they are written: a terminal's Markdown takes a millisecond for each line."""
 _SHOWN_LINES = 10
 _MAX_WIDTH = 100
 _FRONT_MATTER = re.compile(r"\A---\n.*?\n---\n", re.DOTALL)
@@ -102,7 +104,7 @@ def _render(out: Console, text: str) -> list[list[Segment]]:
     from pt2hub.cli.artifacts.plain_markdown import PlainMarkdown
 
     body = _FRONT_MATTER.sub("", text, count=1)
-    is_calm = sum(map(body.count, _MARKS)) <= _MAX_MARKS
+    is_calm = sum(map(body.count, _MARKS)) <= _MAX_MARKS and body.count("\n") <= _MAX_LINES
     options = out.options.update(width=min(out.width, _MAX_WIDTH) - 2, no_wrap=False, overflow="fold")
     lines = out.render_lines(PlainMarkdown(body) if is_calm else Text(body), options, pad=False)
     while lines and not _text_of(lines[-1]):
