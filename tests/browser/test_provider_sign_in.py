@@ -12,7 +12,7 @@ from playwright.sync_api import expect
 from werkzeug.serving import make_server
 
 from pt2hub.domain.people import Role
-from support.browser import DESK, MS, Watch
+from support.browser import DESK, MS, Watch, open_menu
 from support.people import ROOT, make_app, settings_of
 
 if TYPE_CHECKING:
@@ -98,6 +98,7 @@ def test_a_person_signs_in_makes_a_token_approves_a_device_and_signs_out(
     window.get_by_role("button", name="Approve").click()
     expect(window.locator(".done")).to_contain_text("The device gets its token.")
 
+    open_menu(window)
     window.get_by_role("button", name="Sign out").click()
     expect(window.get_by_role("link", name="Sign in", exact=True)).to_be_visible()
     window.goto("/tokens")

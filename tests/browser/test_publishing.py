@@ -10,7 +10,7 @@ import pytest
 from playwright.sync_api import expect
 
 from pt2hub.wire.documents import write_document
-from support.browser import FLAGS, PROGRAMS, open_context, sign_in
+from support.browser import FLAGS, PROGRAMS, open_context, open_menu, sign_in
 from support.registry import V4, a_spec
 
 if TYPE_CHECKING:
@@ -92,6 +92,7 @@ def test_publishing_and_signing_out_need_no_scripts(site: Site, plain_page: Page
     assert plain_page.locator("#spec").input_value() == spec("plain")
     plain_page.get_by_role("button", name="Publish", exact=True).click()
     expect(plain_page).to_have_url(re.compile("/models/publishing/plain/versions/1"))
+    open_menu(plain_page)
     plain_page.get_by_role("button", name="Sign out").click()
     expect(plain_page.get_by_role("status")).to_have_text("You are signed out.")
     expect(plain_page.get_by_role("link", name="Sign in")).to_be_visible()
@@ -102,6 +103,7 @@ def test_nothing_of_who_signed_out_comes_back(site: Site, keeping: Page) -> None
     keeping.goto("/publish")
     keeping.locator("#spec").fill("model: secret/plans")
     keeping.goto("/targets")
+    open_menu(keeping)
     keeping.get_by_role("button", name="Sign out").click()
     expect(keeping).to_have_url(re.compile("/sign-in"))
     for path in ("targets", "publish"):

@@ -218,6 +218,11 @@ def sign_in(page: Page, site: Site) -> None:
     page.context.add_cookies([{"name": name, "value": value, "url": site.url}])
 
 
+def open_menu(page: Page) -> None:
+    """Opens the menu at the right of the header."""
+    page.locator("header details[data-menu] > summary").click()
+
+
 def settle(page: Page) -> None:
     """Waits until what scripts changed is drawn."""
     _look(page, "settled")

@@ -4,7 +4,7 @@ const STORAGE_KEY = "pt2hub-signed-out";
 
 /** Records logouts, and reloads a restored page that is older than the last one. */
 export function reloadAfterLogout(): void {
-  document.querySelector("form.account")?.addEventListener("submit", () => recordLogout(Date.now()));
+  document.querySelector("form[data-sign-out]")?.addEventListener("submit", () => recordLogout(Date.now()));
   addEventListener("pageshow", (event) => {
     if (event.persisted && wasSignedIn() && lastLogout() > performance.timeOrigin) {
       document.body.hidden = true;
@@ -14,7 +14,7 @@ export function reloadAfterLogout(): void {
 }
 
 function wasSignedIn(): boolean {
-  return document.querySelector("form.account") !== null;
+  return document.querySelector("form[data-sign-out]") !== null;
 }
 
 function recordLogout(time: number): void {

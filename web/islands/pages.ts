@@ -1,12 +1,16 @@
-/** Scripts of every page: local times, copy buttons, search and logout. */
+/** Scripts of every page: local times, copy buttons, search, menus, keys and logout. */
 
 import { updateTimes, showTimes } from "./times";
 import { enableCopyButtons } from "./copy-buttons";
+import { enableKeyboard } from "./keyboard";
 import { enableSearch } from "./search";
 import { reloadAfterLogout } from "./logout";
+import { closeMenus } from "./menus";
 
 showTimes(document);
 updateTimes(document);
 enableCopyButtons(document);
 enableSearch(document);
+enableKeyboard(document);
+closeMenus(document);
 reloadAfterLogout();

@@ -10,22 +10,12 @@ interface Found {
   aliases: Record<string, number>;
 }
 
-/** Enables the form `[data-search]`, and `/` as the way to it. */
+/** Enables the form `[data-search]`. */
 export function enableSearch(root: Document): void {
   const form = root.querySelector<HTMLFormElement>("form[data-search]");
   const input = form?.querySelector<HTMLInputElement>("input");
   if (!form || !input) return;
   new Search(form, input).listen();
-  root.addEventListener("keydown", (event) => {
-    if (event.key !== "/" || event.ctrlKey || event.metaKey || event.altKey || isTyping(event.target)) return;
-    event.preventDefault();
-    input.focus();
-    input.select();
-  });
-}
-
-function isTyping(target: EventTarget | null): boolean {
-  return target instanceof HTMLElement && (target.isContentEditable || target.matches("input, textarea, select"));
 }
 
 /** A search field with a list of results (the ARIA combobox pattern). */

@@ -265,6 +265,7 @@ class Attempts:
 
     def _register(self, machine: Machine) -> None:
         if machine.device in self._workers:
+            self._services.workers.beat(machine.device, {})  # a server that runs would take it for lost
             return
         self._workers.add(machine.device)
         self._services.workers.register(

@@ -102,7 +102,7 @@ _READING = {
     About.BLOB: ("blobs.download",),
     About.BODY: ("artifacts.check",),
 }
-_OPEN_PAGES = ("sign_in", "sign_in_answer", "sign_in_elsewhere", "sign_out")
+_OPEN_PAGES = ("components", "sign_in", "sign_in_answer", "sign_in_elsewhere", "sign_out")
 """Pages that change nothing but the reader's own cookies."""
 _READING_PAGES = {
     About.NOTHING: ("models", "targets"),

@@ -85,6 +85,7 @@ class Version(Base):
 
     `settings`: `limits`, `measure` and `compile.debug` of the latest submission; each attempt reads them when it begins.
     `yanked`: `reason`, `by` and `at` while it is yanked, as its last row in `version_yanks` says.
+    `label_values`: values of its labels by key; triggers on `labels` set it, for searches and lists.
     """
 
     __tablename__ = "versions"
@@ -93,6 +94,12 @@ class Version(Base):
         UniqueConstraint("model_id", "number"),
         Index("ix_versions_created_at", "created_at"),
         Index("ix_versions_publisher", text("(published_by ->> 'name')")),
+        Index(
+            "ix_versions_label_values",
+            "label_values",
+            postgresql_using="gin",
+            postgresql_with={"fastupdate": "off"},
+        ),
     )
 
     id: Mapped[int] = serial_key()
@@ -107,6 +114,7 @@ class Version(Base):
     published_by: Mapped[dict[str, Any] | None]
     yanked: Mapped[dict[str, Any] | None]
     created_at: Mapped[datetime] = now()
+    label_values: Mapped[dict[str, Any]] = mapped_column(server_default="{}", deferred=True)
 
 
 class VersionYank(Base):

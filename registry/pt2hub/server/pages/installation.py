@@ -34,6 +34,7 @@ _VIEWS = (
     "performance.diff",
     "performance.changes",
     "usage",
+    "components",
     "access.login",
     "access.provider",
     "access.tokens",

@@ -64,7 +64,7 @@ def versions() -> Response:
         error = caught
     return page(
         "versions.html",
-        section="models",
+        section="versions",
         status=status_of(type(error)) if error else HTTPStatus.OK,
         error=error,
         typed=typed,

@@ -1,0 +1,59 @@
+"""Short names of targets for people."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pt2hub.domain.targets import Target, parse_target
+from pt2hub.errors import UnknownTarget
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+_GPUS = {
+    "sm70": "V100",
+    "sm75": "T4",
+    "sm80": "A100",
+    "sm86": "A10",
+    "sm89": "L4",
+    "sm90": "H100",
+    "sm100": "B200",
+    "sm120": "RTX 50",
+}
+"""The GPU by which people know a compute capability (NVIDIA, "CUDA GPU Compute Capability")."""
+
+
+def short_target(name: str, among: Iterable[str] = ()) -> str:
+    """Return a target's short name, such as `H100 · torch 2.13` or `CPU v4 · torch 2.13`.
+
+    Args:
+        name: The target's name; an unknown one is returned as it is.
+        among: Names that are shown beside it. Where another target has the same short name, CUDA's release
+            is added, or the name stays whole.
+    """
+    target = _parse(name)
+    if target is None:
+        return name
+    short = _short(target)
+    others = (other for other in map(_parse, among) if other is not None and other.name != name)
+    alike = [other for other in others if _short(other) == short]
+    if not alike:
+        return short
+    return name if any(other.cuda == target.cuda for other in alike) else f"{short} · cu{target.cuda}"
+
+
+def _parse(name: str) -> Target | None:
+    try:
+        return parse_target(name)
+    except UnknownTarget:
+        return None
+
+
+def _short(target: Target) -> str:
+    if not target.exists:
+        return f"no-op {target.arch}"
+    release = f"torch {target.torch}"
+    if target.device == "cuda":
+        return f"{_GPUS.get(target.arch.rstrip('a'), target.arch)} · {release}"
+    level = target.arch.removeprefix("x86_64").removeprefix("_")
+    return f"CPU {level or 'x86-64'} · {release}"

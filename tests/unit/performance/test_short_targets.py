@@ -1,0 +1,34 @@
+"""Short names of targets."""
+
+from __future__ import annotations
+
+import pytest
+
+from pt2hub.rendering.targets import short_target
+
+
+@pytest.mark.parametrize(
+    ("name", "short"),
+    [
+        ("torch2.13-cu130-sm90", "H100 · torch 2.13"),
+        ("torch2.11-cu126-sm75", "T4 · torch 2.11"),
+        ("torch2.13-cu130-sm103a", "sm103a · torch 2.13"),
+        ("torch2.13-cpu-x86_64_v4", "CPU v4 · torch 2.13"),
+        ("torch2.13-cpu-x86_64", "CPU x86-64 · torch 2.13"),
+        ("torch0.0-cpu-x86_64_v3", "no-op x86_64_v3"),
+        ("auto", "auto"),
+    ],
+)
+def test_a_target_is_named_by_its_machine_and_torch(name: str, short: str) -> None:
+    assert short_target(name) == short
+
+
+def test_targets_with_the_same_short_name_say_what_differs() -> None:
+    cuda = ["torch2.13-cu126-sm90", "torch2.13-cu130-sm90", "torch2.13-cu130-sm80"]
+    assert [short_target(name, cuda) for name in cuda] == [
+        "H100 · torch 2.13 · cu126",
+        "H100 · torch 2.13 · cu130",
+        "A100 · torch 2.13",
+    ]
+    portable = ["torch2.13-cu130-sm90", "torch2.13-cu130-sm90a"]
+    assert [short_target(name, portable) for name in portable] == portable
