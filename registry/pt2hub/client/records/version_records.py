@@ -87,8 +87,8 @@ def read_record(transport: Transport, model: str, number: int, *, at: float) -> 
         Pt2hubError: As for any request.
     """
     base = f"/api/v1/models/{model}"
-    version = transport.fetch(VersionView, f"{base}/versions/{number}")
     try:
+        version = transport.fetch(VersionView, f"{base}/versions/{number}")
         return VersionRecord(
             at,
             version,

@@ -12,7 +12,7 @@ from pt2hub.errors import Conflict, Forbidden, InvalidInput, NotFound
 from pt2hub.server.db.stores.access.tokens import TokenStore
 from pt2hub.server.services.access import audit_log
 from pt2hub.server.services.access.roots import check_root_remains, lock_roots
-from pt2hub.server.services.access.tokens import check_patterns, end_token
+from pt2hub.server.services.access.tokens import check_patterns, check_token, end_token
 from pt2hub.wire.tokens import CreatedToken
 
 if TYPE_CHECKING:
@@ -60,6 +60,7 @@ class TokenManagementService:
                 if by.admin
                 else "Creating tokens of services needs an admin. Your own tokens: sign in, and open the page Tokens.",
             )
+        check_token(name, Permission(frozenset(scopes), tuple(patterns)), lasting)
         self._check_name(name, by)
         made = self._access.create(name, scopes=scopes, patterns=patterns, lasting=lasting, by=by)
         return CreatedToken(*made)
