@@ -247,6 +247,7 @@ class VersionView(Renderable):
         derived_from: What it is derived from; its whole lineage is an answer of its own.
         derivatives: Versions that are derived from it, the newest few.
         evaluations: Its newest evaluation by each metric on each data set.
+        aliases: Names of the aliases that are on it, such as `prod`.
     """
 
     model: str
@@ -270,6 +271,7 @@ class VersionView(Renderable):
     derived_from: tuple[DerivationView, ...] = ()
     derivatives: tuple[DerivationView, ...] = ()
     evaluations: tuple[EvaluationView, ...] = ()
+    aliases: tuple[str, ...] = ()
 
     __repr__ = Renderable.__str__  # what a prompt shows; no list holds them
 

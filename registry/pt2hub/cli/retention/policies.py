@@ -110,11 +110,12 @@ def _policy_text(view: RetentionView) -> str:
         if view.pulled_within_days
         else ""
     )
-    return f"{view.scope}: the last {view.last} versions{pulled} are kept, and what an alias pins{on}{by}"
+    last = "version is" if view.last == 1 and not pulled else f"{view.last} versions{pulled} are"
+    return f"{view.scope}: the last {last} kept, and what an alias pins{on}{by}"
 
 
 def _print_preview(out: Console, view: RetentionPreview) -> None:
-    from pt2hub.rendering.quantities import format_bytes
+    from pt2hub.rendering.quantities import format_bytes, format_count
 
     for policy in view.policies:
         out.print(one_line(_policy_text(policy)))
@@ -124,4 +125,5 @@ def _print_preview(out: Console, view: RetentionPreview) -> None:
         for reason in item.reasons:
             out.print(one_line(f"{item.name} is kept because {reason}"))
     freed = f"; frees {format_bytes(view.freed_bytes)}" if view.goes else ""
-    out.print(f"{len(view.goes)} versions go at the next run{freed}.")
+    verb = "goes" if len(view.goes) == 1 else "go"
+    out.print(f"{format_count(len(view.goes), 'version')} {verb} at the next run{freed}.")

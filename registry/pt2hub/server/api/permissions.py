@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import Enum, auto
+from shlex import quote
 from typing import TYPE_CHECKING
 
 from flask import g, request
@@ -359,11 +360,12 @@ def _check(by: Actor, scope: Scope, model: str | None) -> None:
     if by.person is not None:
         raise _personal_refusal(by, scope, model)
     allowed = ", ".join(["admin"] if by.admin else sorted(by.scopes))
+    models = [f"--models {quote(pattern)}" for pattern in ((model,) if model else by.patterns)]
     raise Forbidden(
         f'Permission denied: the token "{by.name}" does not allow {scope} of {model or "anything"}',
         where=model or "token",
         hint=f"It allows {allowed} of {', '.join(by.patterns)}. Ask the server's operator for another one: "
-        f"pt2hub admin token --scope {scope} --models {model or '*'}",
+        f"pt2hub admin token --name NAME --scope {scope} {' '.join(models)}",
     )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from shlex import quote
 from typing import TYPE_CHECKING
 
 import structlog
@@ -195,7 +196,8 @@ def _check(by: Actor, scope: str, doing: str) -> None:
         raise Forbidden(
             f'Permission denied: the token "{by.name}" is not an admin token for {pattern_of(scope)} and cannot {doing}',
             where="scope",
-            hint="Ask the server's operator: `pt2hub admin token --admin` creates an admin token.",
+            hint="Ask the server's operator for one: pt2hub admin token --name NAME --scope admin "
+            f"--models {quote(pattern_of(scope))}",
         )
 
 
