@@ -259,7 +259,7 @@ MUTATIONS = {
         Action.RETENTION_CHANGE,
         after(built, Case("PUT", "/api/v1/retention", {"scope": MODEL, "last": 3})),
     ),
-    "tokens.create": Mutation(Action.TOKEN_CREATE, lambda *_: Case("POST", "/api/v1/tokens", GRANT), again=1),
+    "tokens.create": Mutation(Action.TOKEN_CREATE, lambda *_: Case("POST", "/api/v1/tokens", GRANT)),
     "uploads.begin": Mutation(  # each is an upload of its own
         Action.UPLOAD_BEGIN, lambda *_: Case("POST", "/api/v1/uploads", UPLOAD), again=1
     ),
