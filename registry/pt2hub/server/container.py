@@ -73,6 +73,7 @@ from pt2hub.server.services.publishing.labels import LabelService
 from pt2hub.server.services.publishing.lineage import LineageService
 from pt2hub.server.services.publishing.overview import OverviewService
 from pt2hub.server.services.publishing.publish import PublishService
+from pt2hub.server.services.publishing.search import SearchService
 from pt2hub.server.services.publishing.submission_validation import SpecValidator
 from pt2hub.server.services.publishing.version_files import VersionFileService
 from pt2hub.server.services.retention.deletion import DeletionService
@@ -196,6 +197,7 @@ class Container:
         )
         self.catalog = CatalogService(sessions, heartbeat_timeout=timeout)
         self.labels = LabelService(sessions)
+        self.search = SearchService(sessions)
         self.lineage = LineageService(sessions)
 
     def _open_performance(self) -> None:
@@ -209,7 +211,7 @@ class Container:
         )
         self.reports = ReportService(sessions)
         self.evaluations = EvaluationService(sessions)
-        self.overview = OverviewService(sessions, self.performance.trends, heartbeat_timeout=timeout)
+        self.overview = OverviewService(sessions, self.performance.speeds, heartbeat_timeout=timeout)
 
     def _open_promotion(self) -> None:
         self.aliases = AliasService(self._sessions)
