@@ -13,11 +13,12 @@ from pt2hub.rendering.comparison_words import ABSENT, UNCHANGED, explain_reason,
 from pt2hub.rendering.lists import count_word, join_words
 from pt2hub.rendering.reasons import percentage
 from pt2hub.rendering.targets import short_target
+from pt2hub.wire.performance import MetricComparison
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from pt2hub.wire.performance import ComparisonView, MetricComparison, SideView
+    from pt2hub.wire.performance import ComparisonView, SideView
 
 _ORDER = ("worse", "mixed", "better", "same", "inconclusive", "not comparable", ABSENT)
 """Findings in the order in which a sentence names them."""
@@ -128,7 +129,9 @@ def _of_one(view: ComparisonView, found: SpeedFinding) -> str:
     if found.state in ("worse", "better") and item:
         return f"{after} is {_amount(item)}{_at_batch(view, item)} than {before}{where}"
     if found.state == "mixed" and item and found.other:
-        both = f"{_amount(item)} at batch {item.batch} and {_amount(found.other)} at batch {found.other.batch}"
+        both = (
+            f"{_amount(item)} at batch {item.batch} and {_amount(found.other)} at batch {found.other.batch}"
+        )
         return f"{after} is {both} than {before}{where}"
     if found.state == "same" and item:
         limit = f", within the limit of {percentage(item.min_effect)}" if item.min_effect else ""
@@ -238,7 +241,7 @@ def _other_clauses(views: Sequence[ComparisonView]) -> tuple[list[str], list[str
         items = [item for item in items if item.metric not in MAIN_METRICS[:1]]
         changed = [item for item in items if item.outcome in ("worse", "better")]
         if changed and group != "build":
-            clauses += _changed_clauses(changed)
+            clauses += _changed_clauses(changed, several=len(views) > 1)
             outcomes += [item.outcome for item in changed]
         elif group in _QUIET and any(item.outcome == "same" for item in items):
             unchanged.append(group)
@@ -251,14 +254,19 @@ def _other_clauses(views: Sequence[ComparisonView]) -> tuple[list[str], list[str
     return clauses, outcomes
 
 
-def _changed_clauses(changed: Iterable[MetricComparison]) -> list[str]:
-    """Return the strongest regression and the strongest improvement of a group."""
+def _changed_clauses(changed: Iterable[MetricComparison], *, several: bool) -> list[str]:
+    """Return the strongest regression and the strongest improvement of a group.
+
+    Args:
+        several: Whether they are of several targets, of which the strongest is named.
+    """
+    up_to = "up to " if several else ""
     items = [item for item in changed if item.metric in _SUBJECTS]
     found = [
         max((item for item in items if item.outcome == outcome), key=_strength, default=None)
         for outcome in ("worse", "better")
     ]
-    return [f"{_SUBJECTS[item.metric]} is {_amount(item)}" for item in found if item]
+    return [f"{_SUBJECTS[item.metric]} is {up_to}{_amount(item)}" for item in found if item]
 
 
 def _tone(found: Sequence[SpeedFinding], others: Sequence[str]) -> str:

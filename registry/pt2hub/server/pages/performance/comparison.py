@@ -24,8 +24,8 @@ from pt2hub.server.api.context import container
 from pt2hub.server.pages.blueprint import routes
 from pt2hub.server.pages.performance.artifact_pairs import (
     FORM_ERRORS,
-    form,
     common_targets,
+    form,
     pair_command,
     pair_url,
     read_fields,
@@ -33,8 +33,8 @@ from pt2hub.server.pages.performance.artifact_pairs import (
     side,
 )
 from pt2hub.server.pages.performance.comparison_groups import group_metrics
-from pt2hub.server.pages.performance.target_comparisons import compare_targets
 from pt2hub.server.pages.performance.measurement_table import parse_choice
+from pt2hub.server.pages.performance.target_comparisons import compare_targets
 from pt2hub.server.pages.templates import page
 
 if TYPE_CHECKING:

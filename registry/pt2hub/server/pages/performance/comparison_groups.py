@@ -13,11 +13,11 @@ from pt2hub.rendering.lists import join_words
 from pt2hub.rendering.quantities import format_count
 from pt2hub.rendering.reasons import HOW, NOTHING, because, percentage
 from pt2hub.server.pages.performance.intervals import Interval, interval
+from pt2hub.wire.performance import MetricComparison
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from pt2hub.wire.performance import MetricComparison
 
 TITLES = {
     "speed": "Speed",
@@ -94,7 +94,10 @@ def summarize(rows: Iterable[MetricRow]) -> str:
     if not first:
         return ""
     return join_words(
-        [f"{format_count(counts[first], 'measurement')} {first}", *(f"{counts[word]:,} {word}" for word in rest)]
+        [
+            f"{format_count(counts[first], 'measurement')} {first}",
+            *(f"{counts[word]:,} {word}" for word in rest),
+        ]
     )
 
 
