@@ -236,22 +236,30 @@ def _lower(name: str) -> str:
 def _other_clauses(views: Sequence[ComparisonView]) -> tuple[list[str], list[str]]:
     """Return clauses on everything but the main metric, and the outcomes of what changed."""
     clauses, outcomes, unchanged = [], [], []
+    said = {find_speed(view).state for view in views}
     for group in GROUPS:
         items = [item for view in views for item in view.metrics if group_of(item.metric) == group]
-        items = [item for item in items if item.metric not in MAIN_METRICS[:1]]
         changed = [item for item in items if item.outcome in ("worse", "better")]
+        if group == "speed":  # other times of calls move with the median: only another direction is news
+            changed = [item for item in changed if item.outcome not in said and "mixed" not in said]
         if changed and group != "build":
             clauses += _changed_clauses(changed, several=len(views) > 1)
             outcomes += [item.outcome for item in changed]
-        elif group in _QUIET and any(item.outcome == "same" for item in items):
+        elif group in _QUIET and _is_unchanged(items):
             unchanged.append(group)
-    for item in views[0].evaluations:
-        if item.outcome in ("worse", "better"):
-            clauses.append(f"{item.metric} is {item.outcome}")
-            outcomes.append(item.outcome)
+    for found in views[0].evaluations:
+        if found.outcome in ("worse", "better"):
+            clauses.append(f"{found.metric} is {found.outcome}")
+            outcomes.append(found.outcome)
     if unchanged:
         clauses.append(f"{join_words(unchanged)} {'is' if len(unchanged) == 1 else 'are'} {UNCHANGED}")
     return clauses, outcomes
+
+
+def _is_unchanged(items: Iterable[MetricComparison]) -> bool:
+    """Return whether everything that was measured of a group is within its limit."""
+    outcomes = {item.outcome for item in items if not _is_absent(item)}
+    return outcomes == {"same"}
 
 
 def _changed_clauses(changed: Iterable[MetricComparison], *, several: bool) -> list[str]:

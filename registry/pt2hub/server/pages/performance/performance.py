@@ -229,7 +229,8 @@ def _chart_section(
 
 
 def _panels(query: PerformanceQuery, view: ChartsView, drawn: Chart, most: int) -> list[Panel]:
-    trends = drawn.trends[:most]
+    # The most recently measured ones; regressions, the newest first, stand before all others.
+    trends = sorted(drawn.trends[:most], key=lambda trend: -_regressed_at(trend))
     if query.shown_as not in _OWN_AXES:
         return [Panel(trend, None, "") for trend in trends]
     by_time = query.by == "time"
@@ -240,6 +241,11 @@ def _panels(query: PerformanceQuery, view: ChartsView, drawn: Chart, most: int) 
         Panel(trend, document(item, by_time=by_time, span=span), item.summary)
         for trend, item in zip(trends, charts, strict=True)
     ]
+
+
+def _regressed_at(trend: Trend) -> int:
+    """Return the version since which a target is worse, 0 where it is not."""
+    return trend.mark.point.number if trend.mark and trend.mark.word == "worse" else 0
 
 
 def _csv(query: PerformanceQuery, drawn: Chart) -> str:

@@ -23,7 +23,7 @@ _MAX_CHANGES = 3
 
 
 def answer_trends(chart: Chart) -> Answer:
-    """Answer where a metric changed last: `Since version 16 11.0 % slower on H100 · torch 2.13`."""
+    """Answer where a metric changed last: `latency_p50 is 11.0 % slower on H100 · torch 2.13 since version 16`."""
     trends = chart.trends
     marked = [trend for trend in trends if trend.mark]
     marked.sort(
@@ -34,17 +34,21 @@ def answer_trends(chart: Chart) -> Answer:
     )
     clauses = [_clause(number, list(same), trends) for (_, number), same in groups]
     more = len(clauses) - _MAX_CHANGES
-    clauses = clauses[:_MAX_CHANGES] + ([f"{format_count(more, 'earlier change')}"] if more > 0 else [])
-    steady = len(trends) - len(marked)
-    if steady:
-        clauses.append(_steady(steady, len(trends)))
+    clauses = clauses[:_MAX_CHANGES] + ([f"{format_count(more, 'more change')}"] if more > 0 else [])
     words = {trend.mark.word for trend in marked if trend.mark}
     tone = "bad" if "worse" in words else "good" if "better" in words else "calm"
-    text = "; ".join(clauses)
-    return Answer(tone, f"{text[:1].upper()}{text[1:]}.")
+    steady = _steady(len(trends) - len(marked), len(trends))
+    if not clauses:
+        return Answer(tone, f"{chart.name} has {steady}.")
+    return Answer(
+        tone, f"{'; '.join([f'{chart.name} is {clauses[0]}', *clauses[1:], *filter(None, [steady])])}."
+    )
 
 
 def _steady(steady: int, count: int) -> str:
+    """Return on how many targets nothing changed; empty where there are none."""
+    if not steady:
+        return ""
     if steady < count:
         return f"no flagged change on {steady} of {format_count(count, 'target')}"
     return "no flagged change" if count == 1 else f"no flagged change on any of {count} targets"
@@ -58,7 +62,7 @@ def _clause(number: int, same: Sequence[Trend], every: Sequence[Trend]) -> str:
         if len(targets) <= _MAX_NAMED
         else f"{len(targets)} of {len(names)} targets"
     )
-    return f"since version {number} {_amounts(same)} on {where}"
+    return f"{_amounts(same)} on {where} since version {number}"
 
 
 def _amounts(same: Sequence[Trend]) -> str:
