@@ -147,6 +147,13 @@ class Performance implements Page {
     }
   }
 
+  /** Takes over an element's content and class. */
+  private take(old: Element | null, fresh: Element | null): void {
+    if (!old || !fresh) return;
+    old.className = fresh.className;
+    old.replaceChildren(...fresh.childNodes);
+  }
+
   private address(): URL {
     const query = new URLSearchParams();
     for (const [name, value] of new FormData(this.form)) if (value !== "") query.append(name, String(value));
@@ -161,7 +168,7 @@ class Performance implements Page {
     for (const table of charts.querySelectorAll<HTMLDetailsElement>("details[data-key]"))
       table.open = this.root.querySelector<HTMLDetailsElement>(`details[data-key="${CSS.escape(table.dataset["key"] ?? "")}"]`)?.open ?? table.open;
     for (const name of ["[data-options] summary", "[data-range]", ".answer", ".tabs"])
-      document.querySelector(name)?.replaceChildren(...(fresh.querySelector(name)?.childNodes ?? []));
+      this.take(document.querySelector(name), fresh.querySelector(name));
     this.root.replaceChildren(...charts.childNodes);
     this.root.removeAttribute("aria-busy");
     showTimes(this.root);

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from pt2hub.domain.performance.metric_groups import GROUPS, MAIN_METRICS, group_of
 from pt2hub.rendering.changes import format_change
 from pt2hub.rendering.comparison_words import ABSENT, UNCHANGED, explain_reason, outcome_word
-from pt2hub.rendering.lists import count_word, join_words
+from pt2hub.rendering.lists import all_targets, count_word, join_words
 from pt2hub.rendering.reasons import percentage
 from pt2hub.rendering.targets import short_target
 from pt2hub.wire.performance import MetricComparison
@@ -175,18 +175,18 @@ def _of_many(view: ComparisonView, found: Sequence[SpeedFinding]) -> str:
 
 
 def _uniform(state: str, found: Sequence[SpeedFinding], after: str, before: str) -> str:
-    count = count_word(len(found))
+    every = all_targets(len(found))
     if state in ("worse", "better", "mixed"):
-        return f"{after} is {_range(state, found)} than {before} on all {count} targets"
+        return f"{after} is {_range(state, found)} than {before} on {every}"
     if state == "same":
-        return f"{after} is as fast as {before} on all {count} targets, within the limits"
+        return f"{after} is as fast as {before} on {every}, within the limits"
     if state == "inconclusive":
-        return f"It is inconclusive on all {count} targets whether {_lower(after)} is as fast as {before}"
+        return f"It is inconclusive on {every} whether {_lower(after)} is as fast as {before}"
     if state == ABSENT:
-        return f"The speeds of {_lower(after)} and {before} are not measured on any of {count} targets"
+        return f"The speeds of {_lower(after)} and {before} are not measured on any of {count_word(len(found))} targets"
     reasons = {explain_reason(item.item) for item in found if item.item}
     why = f": {reasons.pop()}" if len(reasons) == 1 else ""
-    return f"The speeds of {_lower(after)} and {before} are not comparable on any of {count} targets{why}"
+    return f"The speeds of {_lower(after)} and {before} are not comparable on any of {count_word(len(found))} targets{why}"
 
 
 def _range(state: str, found: Sequence[SpeedFinding]) -> str:

@@ -33,3 +33,8 @@ def join_words(words: Iterable[str]) -> str:
 def count_word(number: int) -> str:
     """Return a small number as a word, a larger one in digits."""
     return _NUMBERS[number] if 0 <= number < len(_NUMBERS) else f"{number:,}"
+
+
+def all_targets(count: int) -> str:
+    """Return all of so many targets, in words."""
+    return "both targets" if count == _BOTH else f"all {count_word(count)} targets"

@@ -89,7 +89,9 @@ def test_what_else_changed_follows_and_what_did_not_is_named_once() -> None:
     only_memory = answer_comparison([on(H100, item(**SAME), memory)])
     assert only_memory.tone == "warn"
     first_call = item("first_inference", "ms", outcome="worse", ratio=1.5)
-    assert "; the first call is 50.0 % slower." in answer_comparison([on(H100, item(**SAME), first_call)]).text
+    assert (
+        "; the first call is 50.0 % slower." in answer_comparison([on(H100, item(**SAME), first_call)]).text
+    )
 
 
 def test_nothing_is_called_unchanged_of_which_a_part_is_inconclusive() -> None:
@@ -137,7 +139,9 @@ def test_several_targets(found: list[MetricComparison], text: str) -> None:
 
 def test_two_models_and_two_targets_are_named() -> None:
     two = ComparisonView(side(3, model="team/old"), side(4, model="team/new"), (item(**WORSE),))
-    assert answer_comparison([two]).text == "team/new@4 is 10.5 % slower than team/old@3 on H100 · torch 2.13."
+    assert (
+        answer_comparison([two]).text == "team/new@4 is 10.5 % slower than team/old@3 on H100 · torch 2.13."
+    )
     across = ComparisonView(side(16, A100), side(16, H100), (item(**BETTER),), across=True)
     assert (
         answer_comparison([across]).text

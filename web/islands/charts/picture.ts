@@ -23,11 +23,16 @@ export function savePicture(section: HTMLElement, name: string): void {
     if (image) ctx.drawImage(image, left - frame.left, top - frame.top, width, height);
   }
   for (const title of section.querySelectorAll<HTMLElement>("h2, .latest:has(.plot) .target, .latest:has(.plot) .now")) {
-    const { left, top, height } = title.getBoundingClientRect();
+    const { left, top, width, height } = title.getBoundingClientRect();
+    ctx.save();
+    ctx.beginPath();
+    ctx.rect(left - frame.left, top - frame.top, width, height);
+    ctx.clip();
     ctx.font = `${title.tagName === "H2" ? "600 16px" : "13px"} ${FONT}`;
     ctx.fillStyle = colour("text");
     ctx.textBaseline = "middle";
     ctx.fillText(title.innerText.replace(/\s+/g, " "), left - frame.left, top - frame.top + height / 2);
+    ctx.restore();
   }
   canvas.toBlob((blob) => {
     if (!blob) return;

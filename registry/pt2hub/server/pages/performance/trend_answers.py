@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from pt2hub.rendering.changes import format_change
 from pt2hub.rendering.comparison_answers import Answer
-from pt2hub.rendering.lists import join_words
+from pt2hub.rendering.lists import all_targets, count_word, join_words
 from pt2hub.rendering.quantities import format_count
 from pt2hub.rendering.targets import short_target
 
@@ -51,17 +51,18 @@ def _steady(steady: int, count: int) -> str:
         return ""
     if steady < count:
         return f"no flagged change on {steady} of {format_count(count, 'target')}"
-    return "no flagged change" if count == 1 else f"no flagged change on any of {count} targets"
+    return "no flagged change" if count == 1 else f"no flagged change on any of {count_word(count)} targets"
 
 
 def _clause(number: int, same: Sequence[Trend], every: Sequence[Trend]) -> str:
     names = [trend.line.series.target for trend in every]
     targets = [trend.line.series.target for trend in same]
-    where = (
-        join_words(short_target(target, names) for target in targets)
-        if len(targets) <= _MAX_NAMED
-        else f"{len(targets)} of {len(names)} targets"
-    )
+    if len(targets) == len(names) > 1:
+        where = all_targets(len(names))
+    elif len(targets) <= _MAX_NAMED:
+        where = join_words(short_target(target, names) for target in targets)
+    else:
+        where = f"{len(targets)} of {len(names)} targets"
     return f"{_amounts(same)} on {where} since version {number}"
 
 
