@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+_BOTH = 2
 _NUMBERS = [
     "no",
     "one",

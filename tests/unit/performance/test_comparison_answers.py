@@ -56,8 +56,10 @@ def on(target: str, *metrics: MetricComparison) -> ComparisonView:
         (
             [noted("too_noisy")],
             "warn",
-            "It is inconclusive whether version 16 is as fast as version 15 on H100 · torch 2.13: "
-            "the measurements are too noisy.",
+            (
+                "It is inconclusive whether version 16 is as fast as version 15 on H100 · torch 2.13: "
+                "the measurements are too noisy."
+            ),
         ),
         (
             [noted("environment_differs")],
@@ -109,8 +111,10 @@ def test_nothing_is_called_unchanged_of_which_a_part_is_inconclusive() -> None:
         ),
         (
             [item(**WORSE), item(**BETTER), item(**SAME)],
-            "Version 16 is 10.5 % slower than version 15 on H100 · torch 2.13, "
-            "10.5 % faster on A100 · torch 2.13 and as fast, within the limit, on CPU v4 · torch 2.13.",
+            (
+                "Version 16 is 10.5 % slower than version 15 on H100 · torch 2.13, "
+                "10.5 % faster on A100 · torch 2.13 and as fast, within the limit, on CPU v4 · torch 2.13."
+            ),
         ),
         (
             [item(**SAME), item(**SAME), item(**SAME)],
@@ -122,13 +126,17 @@ def test_nothing_is_called_unchanged_of_which_a_part_is_inconclusive() -> None:
         ),
         (
             [noted("too_noisy"), noted("not_measured"), noted("not_measured")],
-            "The comparison of version 16 with version 15 is inconclusive on H100 · torch 2.13 and "
-            "not measured on A100 · torch 2.13 and CPU v4 · torch 2.13.",
+            (
+                "The comparison of version 16 with version 15 is inconclusive on H100 · torch 2.13 and "
+                "not measured on A100 · torch 2.13 and CPU v4 · torch 2.13."
+            ),
         ),
         (
             [item(**SAME), noted("too_noisy"), item(**SAME)],
-            "Version 16 is as fast as version 15 on H100 · torch 2.13 and CPU v4 · torch 2.13 and "
-            "inconclusive on A100 · torch 2.13.",
+            (
+                "Version 16 is as fast as version 15 on H100 · torch 2.13 and CPU v4 · torch 2.13 and "
+                "inconclusive on A100 · torch 2.13."
+            ),
         ),
     ],
 )
