@@ -65,6 +65,7 @@ from pt2hub.server.services.performance.evaluations import EvaluationService
 from pt2hub.server.services.performance.history import PerformanceService
 from pt2hub.server.services.performance.measuring_jobs import MeasuringJobService
 from pt2hub.server.services.performance.reports import ReportService
+from pt2hub.server.services.performance.version_changes import VersionChangeService
 from pt2hub.server.services.promotion.aliases import AliasService
 from pt2hub.server.services.promotion.policies import PolicyService
 from pt2hub.server.services.promotion.yanks import YankService
@@ -205,6 +206,7 @@ class Container:
         self.performance = PerformanceService(sessions)
         self.charts = ChartService(sessions)
         self.comparisons = ComparisonService(sessions, self.resolve.resolve)
+        self.version_changes = VersionChangeService(sessions)
         self.diffs = DiffService(sessions, self.storage, self.comparisons, self.kernels)
         self.measuring_jobs = MeasuringJobService(
             sessions, queue, self.resolve, heartbeat_timeout=timeout, limits=self._limits
