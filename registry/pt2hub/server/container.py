@@ -45,6 +45,7 @@ from pt2hub.server.services.blobs.uploads import UploadService
 from pt2hub.server.services.builds.build_service import BuildService
 from pt2hub.server.services.builds.log_windows import LogWindowService
 from pt2hub.server.services.builds.logs import LogService
+from pt2hub.server.services.builds.step_durations import StepDurationService
 from pt2hub.server.services.operations.health import HealthService
 from pt2hub.server.services.operations.isolation import IsolationService
 from pt2hub.server.services.operations.journal import JournalService
@@ -173,6 +174,7 @@ class Container:
         self.builds = BuildService(sessions, queue, self.storage, heartbeat_timeout=timeout)
         self.logs = LogService(sessions, self.storage, self.blobs)
         self.log_windows = LogWindowService(sessions, self.storage)
+        self.step_durations = StepDurationService(sessions)
 
     def _open_publishing(self, factories: tuple[str, ...]) -> None:
         sessions, queue, timeout = self._sessions, self.queue, self._heartbeat_timeout
