@@ -138,7 +138,7 @@ def _ended(view: BuildView, steps: Steps) -> Iterator[AnswerPart]:
     reached = steps.current
     took = format_duration(steps.seconds) if view.attempt else ""
     if view.state == BuildState.SUCCEEDED:
-        usually = f" (usually {format_elapsed(steps.expected)})" if steps.expected is not None else ""
+        usually = f" (usually {format_duration(steps.expected)})" if steps.expected is not None else ""
         what = "Measured" if view.kind == BuildKind.MEASURE else "Succeeded"
         yield AnswerPart(f"{what} in {took}{usually}" if took else what)
         return
