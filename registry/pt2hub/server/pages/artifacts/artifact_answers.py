@@ -49,7 +49,8 @@ def _speed(latency: MetricView | None, view: ArtifactView) -> str:
     if latency is not None:
         batch = f" at batch {latency.batch}" if latency.batch else ""
         return f"{quantity(latency.value, latency.unit)}{batch}"
-    return measurement_state(view.measurement.state if view.measurement else "not_measured")
+    state = view.measurement.state if view.measurement else "not_measured"
+    return "latency not measured" if state == "measured" else measurement_state(state)
 
 
 def _proof(report: VerificationReport) -> str:
