@@ -197,8 +197,6 @@ def shoot() -> Shoot:
     SCREENSHOTS.mkdir(parents=True, exist_ok=True)
 
     def take(page: Page, name: str) -> None:
-        if os.environ.get("PT2HUB_SCREENSHOTS"):
-            return take_all(page, name)
         page.emulate_media(color_scheme="dark")
         _picture(page, SCREENSHOTS / f"{name}-dark.png")
         page.emulate_media(color_scheme="light")
@@ -215,7 +213,7 @@ def shoot() -> Shoot:
                 _picture(page, SCREENSHOTS / f"{name}-{size['width']}-{theme}.png")
         page.set_viewport_size(DESK)
 
-    return take
+    return take_all if os.environ.get("PT2HUB_SCREENSHOTS") else take
 
 
 def _picture(page: Page, path: Path) -> None:

@@ -1,6 +1,6 @@
 """Formatting of numbers with units: 250 µs, 3 min 20 s, 44.7 MiB, +3.2 %, 2 builds.
 
-The only renderer of durations, bytes, counts and ratios, for CLI, client and pages; `web/islands/words.ts` has what the
+The only renderer of durations, bytes, counts and ratios, for CLI, client and pages; `web/islands/durations.ts` has what the
 pages' scripts need of it.
 """
 

@@ -331,7 +331,8 @@ def test_how_long_it_takes_is_known_from_the_models_earlier_builds_else_from_the
         ended(hub, dict.fromkeys(steps, 10.0 * factor), model="a/net", checks={"tolerance": tolerance})
     claim = hub.claim(hub.submit(model="a/net", checks={"tolerance": 0.04}).builds[0].id)
     hub.sql(
-        "UPDATE build_attempts SET started_at = now() - interval '25 seconds' WHERE build_id = %s", claim.build
+        "UPDATE build_attempts SET started_at = now() - interval '25 seconds' WHERE build_id = %s",
+        claim.build,
     )
     hub.services.builds.report(claim, [StepReport("fetch", "running", time.time() - 15)], [])
     text = read(web, f"/builds/{claim.build}").text
@@ -354,11 +355,14 @@ def test_a_step_that_takes_longer_than_usual_says_so_and_a_wrong_clock_stays_wit
     hub.services.builds.report(claim, [StepReport("fetch", "running", time.time() - 3600)], [])
     assert re.search(r"Fetching for [0-5] s, about", read(web, f"/builds/{claim.build}").text)
     hub.sql(
-        "UPDATE build_attempts SET started_at = now() - interval '60 seconds' WHERE build_id = %s", claim.build
+        "UPDATE build_attempts SET started_at = now() - interval '60 seconds' WHERE build_id = %s",
+        claim.build,
     )
     html = web.get(f"/builds/{claim.build}").get_data(as_text=True)
     text = Page(html).text
-    assert re.search(r"Fetching for 1 min [0-5] s, longer than usual \(5 s\); 35 s left after it\.", text), text
+    assert re.search(r"Fetching for 1 min [0-5] s, longer than usual \(5 s\); 35 s left after it\.", text), (
+        text
+    )
     assert 'class="running endless"' in html
 
 

@@ -15,10 +15,9 @@ from pt2hub.rendering.sheets import measurement_state
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from pt2hub.domain.damage import DamagedPart
     from pt2hub.domain.verification_reports import VerificationReport
     from pt2hub.server.views.inspection import InspectionView, MetricView
-    from pt2hub.wire.artifacts import ArtifactView
+    from pt2hub.wire.artifacts import ArtifactView, DamagedPart
 
 _CAPABILITY = re.compile(r"sm([0-9]{1,2})([0-9])a?")
 _MAX_RESULT = 40
@@ -58,7 +57,11 @@ def _proof(report: VerificationReport) -> str:
         return "verified against the model"
     if report.result == "no_power":
         return "not provably equal to the model"
-    return f"verification: {plain(report.result)[:_MAX_RESULT]}" if report.result else "not verified by this server"
+    return (
+        f"verification: {plain(report.result)[:_MAX_RESULT]}"
+        if report.result
+        else "not verified by this server"
+    )
 
 
 def _place(view: ArtifactView) -> str:

@@ -119,7 +119,9 @@ def _running(_: BuildView, steps: Steps) -> Iterator[AnswerPart]:
     if step is None:
         yield AnswerPart("Starting for ", elapsed=steps.seconds)
     elif step.state == "running":
-        yield AnswerPart(f"{_DOING.get(step.name, f'Running {plain(step.name)}')} for ", elapsed=step.seconds or 0.0)
+        yield AnswerPart(
+            f"{_DOING.get(step.name, f'Running {plain(step.name)}')} for ", elapsed=step.seconds or 0.0
+        )
     else:
         yield AnswerPart("Running for ", elapsed=steps.seconds)
     if steps.expected is None or steps.remaining is None:

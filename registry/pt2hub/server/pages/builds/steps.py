@@ -159,7 +159,9 @@ def _within(steps: Sequence[Step], whole: float) -> list[Step]:
     """Return the steps with the running one inside its attempt: its start is of the worker's clock."""
     ended = sum(step.seconds or 0.0 for step in steps if step.state != "running")
     return [
-        replace(step, seconds=min(step.seconds or 0.0, max(0.0, whole - ended))) if step.state == "running" else step
+        replace(step, seconds=min(step.seconds or 0.0, max(0.0, whole - ended)))
+        if step.state == "running"
+        else step
         for step in steps
     ]
 

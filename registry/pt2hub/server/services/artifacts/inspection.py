@@ -64,7 +64,11 @@ class InspectionService:
         self._heartbeat_timeout = heartbeat_timeout
 
     def artifact(
-        self, digest: str, parts: Collection[InspectionPart] = frozenset(InspectionPart), *, tuned_after: int = 0
+        self,
+        digest: str,
+        parts: Collection[InspectionPart] = frozenset(InspectionPart),
+        *,
+        tuned_after: int = 0,
     ) -> InspectionView:
         """Return the requested parts of an artifact; missing or damaged ones are replaced by a problem.
 

@@ -98,8 +98,9 @@ class InspectionStore:
         row = self._session.execute(_LATENCY, {"artifact": artifact}).first()
         if row is None:
             return None
-        *facts, at, in_class, batch = row
-        return MetricView(*facts, stamp(at), Digest(in_class), batch or None)
+        metric, unit, implementation, value, low, high, count, at, in_class, batch = row
+        facts = (metric, unit, implementation, value, low, high, count, stamp(at))
+        return MetricView(*facts, Digest(in_class), batch or None)
 
     def _runs(self, artifact: Digest, series: list[int]) -> dict[int, list[MeasurementRunView]]:
         """Return the latest measurements of an artifact in some series, by the series' id."""

@@ -17,7 +17,6 @@ from pt2hub.server.views.step_durations import StepDurations
 
 if TYPE_CHECKING:
     from sqlalchemy import Select
-
     from sqlalchemy.orm import Session
 
     from pt2hub.wire.responses import BuildView
@@ -41,7 +40,7 @@ class StepDurationStore:
         """Return the durations in the last builds before one that succeeded: of its model, else for its target."""
         chosen = union_all(_of_model(view), _of_target(view)).cte("chosen")
         # Those for the target count only where the model has none.
-        of_model = select(func.coalesce(func.bool_or(chosen.c.same_model), False)).scalar_subquery()  # noqa: FBT003
+        of_model = select(func.coalesce(func.bool_or(chosen.c.same_model), False)).scalar_subquery()
         counted = select(chosen).where(or_(chosen.c.same_model, ~of_model)).cte("counted")
         steps = (
             select(
@@ -49,7 +48,10 @@ class StepDurationStore:
                 func.percentile_cont(0.5).within_group(SQLBuildStep.seconds).label("median"),
                 func.count().label("count"),
             )
-            .join(counted, and_(counted.c.id == SQLBuildStep.build_id, counted.c.attempt == SQLBuildStep.attempt))
+            .join(
+                counted,
+                and_(counted.c.id == SQLBuildStep.build_id, counted.c.attempt == SQLBuildStep.attempt),
+            )
             .where(SQLBuildStep.state == "done", SQLBuildStep.seconds.between(0, _MOST_SECONDS))
             .group_by(SQLBuildStep.name)
             .subquery()
@@ -59,7 +61,7 @@ class StepDurationStore:
             of_model.label("same_model"),
             select(func.count()).select_from(counted).scalar_subquery().label("builds"),
         ).subquery()
-        rows = self._session.execute(select(whole, steps).outerjoin(steps, literal(True))).all()  # noqa: FBT003
+        rows = self._session.execute(select(whole, steps).outerjoin(steps, literal(True))).all()
         first = rows[0]
         found = [row for row in rows if row.name is not None]
         return StepDurations(
@@ -82,7 +84,7 @@ def _of_model(view: BuildView) -> Select[str, int, bool]:
         .subquery()
     )
     return (
-        select(SQLBuild.id, SQLBuild.attempt, literal(True).label("same_model"))  # noqa: FBT003
+        select(SQLBuild.id, SQLBuild.attempt, literal(True).label("same_model"))
         .join(versions, versions.c.id == SQLBuild.version_id)
         .where(SQLBuild.target == view.target, SQLBuild.kind == view.kind, SQLBuild.id != view.id)
         .where(SQLBuild.state == BuildState.SUCCEEDED)
@@ -102,7 +104,7 @@ def _of_target(view: BuildView) -> Select[str, int, bool]:
         .subquery()
     )
     statement = (
-        select(newest.c.id, newest.c.attempt, literal(False).label("same_model"))  # noqa: FBT003
+        select(newest.c.id, newest.c.attempt, literal(False).label("same_model"))
         .where(newest.c.kind == view.kind)
         .order_by(newest.c.created_at.desc())
         .limit(_MOST_BUILDS)
