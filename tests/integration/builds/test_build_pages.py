@@ -11,8 +11,10 @@ from urllib.parse import urlsplit
 import pytest
 
 from pt2hub.domain.builds import LogLine, StepReport
+from pt2hub.domain.reading import EVERYTHING, Readable
 from pt2hub.domain.tokens import Actor
 from pt2hub.errors import CompileFailed, DatabaseUnavailable
+from pt2hub.server.db.reading import limit_reading
 from pt2hub.server.services.builds import log_windows
 from support.pages import Page
 from support.registry import V3, V4, Registry
@@ -344,6 +346,17 @@ def test_how_long_it_takes_is_known_from_the_models_earlier_builds_else_from_the
     assert "the medians of the last 3 builds of any model for this target" in text
     elsewhere = hub.submit(model="b/elsewhere", targets=[V3]).builds[0].id
     assert "usually" not in read(web, f"/builds/{elsewhere}").text
+
+
+def test_models_that_may_not_be_read_lend_no_times(hub: Registry) -> None:
+    ended(hub, {"fetch": 10.0, "compile": 30.0}, model="secret/net")
+    other = hub.services.builds.view(hub.submit(model="b/other").builds[0].id)
+    assert hub.services.step_durations.earlier(other).medians == {"fetch": 10.0, "compile": 30.0}
+    limit_reading(Readable(("b/*",)))
+    try:
+        assert hub.services.step_durations.earlier(other).builds == 0
+    finally:
+        limit_reading(EVERYTHING)
 
 
 def test_a_step_that_takes_longer_than_usual_says_so_and_a_wrong_clock_stays_within_its_attempt(

@@ -4,30 +4,53 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from sqlalchemy import and_, func, literal, or_, select, union_all
+from sqlalchemy import text
 
-from pt2hub.domain.builds import BuildState
-from pt2hub.server.db.reading import only_readable
-from pt2hub.server.db.schema import Build as SQLBuild
-from pt2hub.server.db.schema import BuildStep as SQLBuildStep
-from pt2hub.server.db.schema import Model as SQLModel
-from pt2hub.server.db.schema import Version as SQLVersion
+from pt2hub.server.db.reading import readable
 from pt2hub.server.db.stores.values import moment, stamp
 from pt2hub.server.views.step_durations import StepDurations
 
 if TYPE_CHECKING:
-    from sqlalchemy import Select
     from sqlalchemy.orm import Session
 
     from pt2hub.wire.responses import BuildView
 
-_MOST_BUILDS = 15
-_MOST_VERSIONS = 60
-"""Earlier versions of the model that are searched, newest first."""
-_MOST_OF_TARGET = 200
-"""Earlier builds for the target that are searched, newest first."""
-_MOST_SECONDS = 1e7
-"""Longer steps are not believed: workers are not trusted."""
+# Every part is bounded: 60 versions of the model, 200 builds for the target, steps of 15 builds. Builds for the target count
+# only where the model has none. Longer steps than 1e7 s are not believed, and NaN is larger: workers are not trusted.
+_EARLIER = text("""
+    WITH of_model AS (
+        SELECT build.id, build.attempt
+        FROM (
+            SELECT versions.id FROM versions JOIN models ON models.id = versions.model_id
+            WHERE models.name = :model AND versions.number <= :number
+            ORDER BY versions.number DESC LIMIT 60
+        ) AS version
+        JOIN builds AS build ON build.version_id = version.id
+        WHERE build.target = :target AND build.kind = :kind AND build.state = 'succeeded' AND build.id <> :build
+        ORDER BY build.created_at DESC LIMIT 15
+    ), of_target AS (
+        SELECT newest.id, newest.attempt
+        FROM (
+            SELECT id, attempt, version_id, kind, created_at FROM builds
+            WHERE target = :target AND state = 'succeeded' AND id <> :build AND created_at <= :created_at
+            ORDER BY created_at DESC, id DESC LIMIT 200
+        ) AS newest
+        JOIN versions ON versions.id = newest.version_id
+        JOIN models ON models.id = versions.model_id
+        WHERE newest.kind = :kind AND (:everything OR models.name ~ :readable) AND NOT EXISTS (SELECT FROM of_model)
+        ORDER BY newest.created_at DESC LIMIT 15
+    ), chosen AS (
+        SELECT * FROM of_model UNION ALL SELECT * FROM of_target
+    )
+    SELECT clock_timestamp() AS now, EXISTS (SELECT FROM of_model) AS same_model,
+        (SELECT count(*) FROM chosen) AS builds, step.name, step.median, step.times
+    FROM (SELECT) AS one LEFT JOIN (
+        SELECT step.name, percentile_cont(0.5) WITHIN GROUP (ORDER BY step.seconds) AS median, count(*) AS times
+        FROM chosen JOIN build_steps AS step ON step.build_id = chosen.id AND step.attempt = chosen.attempt
+        WHERE step.state = 'done' AND step.seconds BETWEEN 0 AND 1e7
+        GROUP BY step.name
+    ) AS step ON true
+""")
 
 
 class StepDurationStore:
@@ -38,81 +61,23 @@ class StepDurationStore:
 
     def earlier(self, view: BuildView) -> StepDurations:
         """Return the durations in the last builds before one that succeeded: of its model, else for its target."""
-        chosen = union_all(_of_model(view), _of_target(view)).cte("chosen")
-        # Those for the target count only where the model has none.
-        of_model = select(func.coalesce(func.bool_or(chosen.c.same_model), False)).scalar_subquery()
-        counted = select(chosen).where(or_(chosen.c.same_model, ~of_model)).cte("counted")
-        steps = (
-            select(
-                SQLBuildStep.name,
-                func.percentile_cont(0.5).within_group(SQLBuildStep.seconds).label("median"),
-                func.count().label("count"),
-            )
-            .join(
-                counted,
-                and_(counted.c.id == SQLBuildStep.build_id, counted.c.attempt == SQLBuildStep.attempt),
-            )
-            .where(SQLBuildStep.state == "done", SQLBuildStep.seconds.between(0, _MOST_SECONDS))
-            .group_by(SQLBuildStep.name)
-            .subquery()
-        )
-        whole = select(
-            func.clock_timestamp().label("now"),
-            of_model.label("same_model"),
-            select(func.count()).select_from(counted).scalar_subquery().label("builds"),
-        ).subquery()
-        rows = self._session.execute(select(whole, steps).outerjoin(steps, literal(True))).all()
-        first = rows[0]
+        limit = readable()
+        values = {
+            "build": view.id,
+            "model": view.model,
+            "number": view.number,
+            "target": view.target,
+            "kind": view.kind,
+            "created_at": moment(view.created_at),
+            "everything": limit.everything,
+            "readable": limit.expression,
+        }
+        rows = self._session.execute(_EARLIER, values).all()
         found = [row for row in rows if row.name is not None]
         return StepDurations(
-            now=stamp(first.now),
+            now=stamp(rows[0].now),
             medians={row.name: row.median for row in found},
-            counts={row.name: row[-1] for row in found},
-            builds=first.builds,
-            same_model=first.same_model,
+            counts={row.name: row.times for row in found},
+            builds=rows[0].builds,
+            same_model=rows[0].same_model,
         )
-
-
-def _of_model(view: BuildView) -> Select[str, int, bool]:
-    """Select the last builds of the same model for the same target, through its versions: each has one."""
-    versions = (
-        select(SQLVersion.id)
-        .join(SQLModel, SQLModel.id == SQLVersion.model_id)
-        .where(SQLModel.name == view.model, SQLVersion.number <= view.number)
-        .order_by(SQLVersion.number.desc())
-        .limit(_MOST_VERSIONS)
-        .subquery()
-    )
-    return (
-        select(SQLBuild.id, SQLBuild.attempt, literal(True).label("same_model"))
-        .join(versions, versions.c.id == SQLBuild.version_id)
-        .where(SQLBuild.target == view.target, SQLBuild.kind == view.kind, SQLBuild.id != view.id)
-        .where(SQLBuild.state == BuildState.SUCCEEDED)
-        .order_by(SQLBuild.created_at.desc(), SQLBuild.id)
-        .limit(_MOST_BUILDS)
-    )
-
-
-def _of_target(view: BuildView) -> Select[str, int, bool]:
-    """Select the last builds of any model for the same target."""
-    newest = (
-        select(SQLBuild.id, SQLBuild.attempt, SQLBuild.version_id, SQLBuild.kind, SQLBuild.created_at)
-        .where(SQLBuild.target == view.target, SQLBuild.state == BuildState.SUCCEEDED)
-        .where(SQLBuild.created_at <= moment(view.created_at), SQLBuild.id != view.id)
-        .order_by(SQLBuild.created_at.desc(), SQLBuild.id.desc())
-        .limit(_MOST_OF_TARGET)
-        .subquery()
-    )
-    statement = (
-        select(newest.c.id, newest.c.attempt, literal(False).label("same_model"))
-        .where(newest.c.kind == view.kind)
-        .order_by(newest.c.created_at.desc())
-        .limit(_MOST_BUILDS)
-    )
-    if limits := only_readable(SQLModel.name):
-        statement = (
-            statement.join(SQLVersion, SQLVersion.id == newest.c.version_id)
-            .join(SQLModel, SQLModel.id == SQLVersion.model_id)
-            .where(*limits)
-        )
-    return statement
