@@ -108,7 +108,7 @@ def _parse_field(field: str, value: str, now: datetime) -> Any:
     if not value:
         raise InvalidInput(f"{field} requires a value", where="where", hint=f"Use {field}=VALUE.")
     if field == "model":
-        return value if value.endswith("/") and is_team(value[:-1]) else parse_model_name(value)
+        return _parse_model(value)
     if field == "alias":
         return parse_alias(value)
     if field == "target":
@@ -119,6 +119,18 @@ def _parse_field(field: str, value: str, now: datetime) -> Any:
     if field == "publisher":
         return value[:_MAX_PUBLISHER_CHARS]
     return _parse_time(field, value, now)
+
+
+def _parse_model(value: str) -> str:
+    if value.endswith("/") and is_team(value[:-1]):
+        return value
+    if "/" not in value and is_team(value):
+        raise InvalidInput(
+            f"invalid model name {value!r}",
+            where="where",
+            hint=f"Use model={value}/ for all models of the team, or model={value}/NAME for one.",
+        )
+    return parse_model_name(value)
 
 
 def _parse_state(value: str) -> Readiness:

@@ -198,3 +198,9 @@ def test_what_is_given_comes_before_the_spec_and_that_before_the_job() -> None:
         "stage": "spec",
     }
     assert labels.added_to({"labels": 3}) == {"labels": 3}
+
+
+def test_a_team_without_a_slash_is_explained() -> None:
+    with pytest.raises(InvalidInput) as caught:
+        parse_conditions(["model=trial"], now=NOW)
+    assert caught.value.hint == "Use model=trial/ for all models of the team, or model=trial/NAME for one."

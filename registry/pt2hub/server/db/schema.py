@@ -85,6 +85,7 @@ class Version(Base):
 
     `settings`: `limits`, `measure` and `compile.debug` of the latest submission; each attempt reads them when it begins.
     `yanked`: `reason`, `by` and `at` while it is yanked, as its last row in `version_yanks` says.
+    `label_values`: values of its labels by key; triggers on `labels` set it, for searches and lists.
     """
 
     __tablename__ = "versions"
@@ -93,6 +94,12 @@ class Version(Base):
         UniqueConstraint("model_id", "number"),
         Index("ix_versions_created_at", "created_at"),
         Index("ix_versions_publisher", text("(published_by ->> 'name')")),
+        Index(
+            "ix_versions_label_values",
+            "label_values",
+            postgresql_using="gin",
+            postgresql_with={"fastupdate": "off"},
+        ),
     )
 
     id: Mapped[int] = serial_key()
@@ -107,6 +114,7 @@ class Version(Base):
     published_by: Mapped[dict[str, Any] | None]
     yanked: Mapped[dict[str, Any] | None]
     created_at: Mapped[datetime] = now()
+    label_values: Mapped[dict[str, Any]] = mapped_column(server_default="{}", deferred=True)
 
 
 class VersionYank(Base):
@@ -368,7 +376,8 @@ class Upload(Base):
 class Build(Base):
     """A build of a version on a target, or a measuring job. Publishing compares `attempt` and `state`.
 
-    `kind`: `build` (one per version and target), or `measure` (benchmarks the artifact again).
+    `kind`: `build` (one per version and target), `measure` (benchmarks the artifact again), or `rebuild`
+    (builds it again, to replace damaged files).
     """
 
     __tablename__ = "builds"
@@ -381,7 +390,7 @@ class Build(Base):
             postgresql_where=text("kind = 'build'"),
         ),
         Index("ix_builds_version_id", "version_id"),
-        CheckConstraint("kind IN ('build', 'measure')", name="kind"),
+        CheckConstraint("kind IN ('build', 'measure', 'rebuild')", name="kind"),
         CheckConstraint(f"state IN ({_STATES})", name="state"),
         Index(
             "ix_builds_unfinished",
@@ -428,7 +437,7 @@ class Build(Base):
 
 
 class BuildAttempt(Base):
-    """One attempt of a build; `log` is the blob of its archived log."""
+    """One attempt of a build; `log` is the blob of its archived log, until its age limit is over."""
 
     __tablename__ = "build_attempts"
     __table_args__ = (
@@ -447,6 +456,7 @@ class BuildAttempt(Base):
     log: Mapped[str | None]
     log_bytes: Mapped[int | None]
     log_lines: Mapped[int | None]
+    log_removed_at: Mapped[datetime | None]
     counted: Mapped[bool] = mapped_column(server_default="false")
 
 

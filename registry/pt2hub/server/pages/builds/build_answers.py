@@ -158,7 +158,7 @@ def _basis(view: BuildView, steps: Steps, usual: StepDurations) -> str:
     """Return which builds the usual times are of."""
     if steps.expected is None:
         return ""
-    what = "measuring job" if view.kind == BuildKind.MEASURE else "build"
+    what = "measuring job" if view.kind == BuildKind.MEASURE else "build"  # a rebuild's are those of builds
     of = "this model" if usual.same_model else "any model"
     if usual.builds == 1:
         return f"Usual times are those of the last {what} of {of} for this target."

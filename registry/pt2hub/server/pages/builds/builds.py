@@ -9,7 +9,14 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from flask import redirect, request, url_for
 from pydantic import BaseModel, ConfigDict
 
-from pt2hub.domain.builds import HIGHEST_PRIORITY, LOWEST_PRIORITY, BuildFilter, BuildKind, BuildState
+from pt2hub.domain.builds import (
+    HIGHEST_PRIORITY,
+    LOWEST_PRIORITY,
+    BuildFilter,
+    BuildKind,
+    BuildState,
+    name_kind,
+)
 from pt2hub.domain.terminal import plain
 from pt2hub.errors import InvalidInput, NotFound, Pt2hubError, UsageError
 from pt2hub.rendering.sheets import attempts, ordinal
@@ -241,7 +248,7 @@ def _build_context(view: BuildView, typed: str | None = None) -> dict[str, Any]:
 
 def _state_sentence(view: BuildView) -> str:
     """Return the state as a sentence for screen readers."""
-    what = "The measuring job" if view.kind == BuildKind.MEASURE else "The build"
+    what = f"The {name_kind(view.kind)}"
     if view.state == BuildState.RUNNING:
         return f"{what} runs" + (f": {view.steps[-1].name}." if view.steps else ".")
     if view.state == BuildState.QUEUED:

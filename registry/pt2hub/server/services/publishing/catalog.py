@@ -17,6 +17,7 @@ from pt2hub.domain.version_filters import FIELDS, parse_conditions, parse_label_
 from pt2hub.errors import InvalidInput
 from pt2hub.server.db.stores.builds.build_views import BuildViewStore
 from pt2hub.server.db.stores.publishing.catalog import CatalogStore
+from pt2hub.server.db.stores.publishing.labels import LabelStore
 from pt2hub.server.db.stores.publishing.version_search import VersionSearchStore
 from pt2hub.server.services import cursors, not_found
 from pt2hub.server.services.access import audit_log
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
 
     from pt2hub.domain.builds import BuildFilter
     from pt2hub.domain.tokens import Actor
-    from pt2hub.domain.version_filters import VersionFilter
+    from pt2hub.domain.version_filters import LabelFilter, VersionFilter
     from pt2hub.server.db.engine import Sessions
 
 DEFAULT_LIMIT = 100
@@ -58,10 +59,11 @@ class CatalogService:
             labels: Labels of the models themselves, `KEY=VALUE` or `KEY`; all must match.
 
         Raises:
-            InvalidInput: A label is malformed.
+            InvalidInput: A label is malformed, or no model has its key.
         """
         wanted = [parse_label_filter(text) for text in labels]
         with self._sessions.begin() as session:
+            _check_labels(session, wanted, on_versions=False)
             found = CatalogStore(session).models(search.lower(), labels=wanted, after=after, limit=limit + 1)
         page = tuple(found[:limit])
         return ModelPage(page, next=page[-1].name if len(found) > limit else None)
@@ -196,14 +198,21 @@ def _check_conditions(session: Session, wanted: VersionFilter) -> None:
     """Refuse conditions that can never match: an empty list would hide a misspelling."""
     if wanted.model is not None and not wanted.model.endswith("/"):
         not_found.require_model(session, wanted.model)
-    store = VersionSearchStore(session)
-    for label in wanted.labels:
-        if label.key in WELL_KNOWN or store.has_key(label.key):
+    _check_labels(session, wanted.labels, on_versions=True)
+
+
+def _check_labels(session: Session, wanted: Sequence[LabelFilter], *, on_versions: bool) -> None:
+    """Refuse keys that no version, or no model itself, has."""
+    store = LabelStore(session)
+    for label in wanted:
+        if label.key in WELL_KNOWN or store.has_key(label.key, on_versions=on_versions):
             continue
-        near = suggest_words(label.key, {*FIELDS, *WELL_KNOWN, *store.known_keys()})
+        fields = FIELDS if on_versions else ()
+        near = suggest_words(label.key, {*fields, *WELL_KNOWN, *store.known_keys(on_versions=on_versions)})
+        hint = f"Fields are {', '.join(fields)}." if fields else "Show a model's labels with pt2hub label ls."
         raise InvalidInput(
-            f"No version has a label {label.key}",
-            where="where",
-            hint=f"Did you mean {' or '.join(near)}?" if near else f"Fields are {', '.join(FIELDS)}.",
+            f"No {'version' if on_versions else 'model'} has a label {label.key}",
+            where="where" if on_versions else "label",
+            hint=f"Did you mean {' or '.join(near)}?" if near else hint,
             context={"suggestions": near},
         )

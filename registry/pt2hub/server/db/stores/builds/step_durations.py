@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from sqlalchemy import text
 
+from pt2hub.domain.builds import BuildKind
 from pt2hub.server.db.reading import readable
 from pt2hub.server.db.stores.values import moment, stamp
 from pt2hub.server.views.step_durations import StepDurations
@@ -67,7 +68,8 @@ class StepDurationStore:
             "model": view.model,
             "number": view.number,
             "target": view.target,
-            "kind": view.kind,
+            # A rebuild has the steps of a build.
+            "kind": BuildKind.MEASURE if view.kind == BuildKind.MEASURE else BuildKind.BUILD,
             "created_at": moment(view.created_at),
             "everything": limit.everything,
             "readable": limit.expression,

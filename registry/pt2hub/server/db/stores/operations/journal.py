@@ -23,7 +23,7 @@ _DOCUMENTS = {
         FROM wanted LEFT JOIN models ON models.name = wanted.key ->> 0
     """,
     "version": """
-        to_jsonb(versions) - '{id, model_id}'::text[] || jsonb_build_object(
+        to_jsonb(versions) - '{id, model_id, label_values}'::text[] || jsonb_build_object(
             'model', models.name,
             'yanks', (
                 SELECT coalesce(jsonb_agg(to_jsonb(version_yanks) - 'version_id' ORDER BY sequence), '[]')

@@ -105,6 +105,8 @@ class CatalogStore:
 
     def summaries(self, ids: Sequence[int]) -> list[VersionSummary]:
         """Return versions by their ids, in the same order; missing ones are left out."""
+        if not ids:
+            return []
         rows = self._session.execute(
             select(
                 SQLVersion.id,
@@ -112,6 +114,7 @@ class CatalogStore:
                 SQLVersion.created_at,
                 SQLVersion.published_by,
                 SQLVersion.yanked,
+                SQLVersion.label_values,
                 SQLModel.name,
             )
             .join(SQLModel)
@@ -120,7 +123,6 @@ class CatalogStore:
         order = {id_: place for place, id_ in enumerate(ids)}
         rows = sorted(rows, key=lambda row: order[row.id])
         builds, aliases = self._builds(ids), AliasStore(self._session).on_versions(list(ids))
-        labels = LabelStore(self._session).of_versions(ids)
         measured = MeasurementStateStore(self._session).of(
             build.artifact for each in builds.values() for build in each if build.artifact
         )
@@ -139,9 +141,9 @@ class CatalogStore:
                 },
                 published_by=read_principal(published_by),
                 yanked=yank_of(yanked),
-                labels=labels.get(id_, {}),
+                labels=dict(sorted(labels.items())),
             )
-            for id_, number, created_at, published_by, yanked, name in rows
+            for id_, number, created_at, published_by, yanked, labels, name in rows
         ]
 
     def _models(self, conditions: list[ColumnElement[bool]], *, limit: int) -> list[ModelView]:

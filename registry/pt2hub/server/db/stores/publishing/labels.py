@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import delete, select
 from sqlalchemy.dialects.postgresql import insert
 
 from pt2hub.domain.codec import encode
 from pt2hub.domain.principals import read_principal
+from pt2hub.server.db.reading import only_readable
 from pt2hub.server.db.schema import Label as SQLLabel
 from pt2hub.server.db.schema import Model as SQLModel
 from pt2hub.server.db.schema import Version as SQLVersion
@@ -17,12 +18,15 @@ from pt2hub.wire.responses import LabelView
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
-    from typing import Any
 
-    from sqlalchemy import ColumnElement
+    from sqlalchemy import ColumnElement, Select
     from sqlalchemy.orm import Session
 
     from pt2hub.domain.principals import Principal
+
+
+_MAX_LATEST = 2000
+"""Labels that suggestions are chosen from."""
 
 
 class LabelStore:
@@ -47,13 +51,25 @@ class LabelStore:
         """Return a version's labels by key, with who set them."""
         return self._views(SQLLabel.version_id == version_id)
 
-    def of_versions(self, version_ids: Sequence[int]) -> dict[int, dict[str, str]]:
-        """Return the labels of versions, by version id and key."""
-        return self._by_owner(SQLLabel.version_id, version_ids)
-
     def of_models(self, model_ids: Sequence[int]) -> dict[int, dict[str, str]]:
         """Return the models' own labels, by model id and key."""
-        return self._by_owner(SQLLabel.model_id, model_ids, SQLLabel.version_id.is_(None))
+        mine = (SQLLabel.model_id.in_(model_ids), SQLLabel.version_id.is_(None))
+        rows = select(SQLLabel.model_id, SQLLabel.key, SQLLabel.value).where(*mine).order_by(SQLLabel.key)
+        found: dict[int, dict[str, str]] = {}
+        for model_id, key, value in self._session.execute(rows):
+            found.setdefault(model_id, {})[key] = value
+        return found
+
+    def has_key(self, key: str, *, on_versions: bool) -> bool:
+        """Return whether a version, or a model itself, that may be read has a label with this key."""
+        found = _readable(SQLLabel.id, on_versions=on_versions).where(SQLLabel.key == key)
+        return self._session.scalar(found.limit(1)) is not None
+
+    def known_keys(self, *, on_versions: bool) -> list[str]:
+        """Return keys of the labels that were set last, for suggestions."""
+        latest = _readable(SQLLabel.key, on_versions=on_versions).order_by(SQLLabel.id.desc())
+        keys = latest.limit(_MAX_LATEST).subquery().c.key
+        return list(self._session.scalars(select(keys).distinct()))
 
     def put(self, model_id: int, version_id: int | None, labels: Mapping[str, str], *, by: Principal) -> None:
         """Set labels of a locked model or version; others stay."""
@@ -76,14 +92,12 @@ class LabelStore:
         rows = self._session.scalars(select(SQLLabel).where(mine).order_by(SQLLabel.key))
         return tuple(LabelView(row.key, row.value, read_principal(row.by), stamp(row.at)) for row in rows)
 
-    def _by_owner(
-        self, column: Any, ids: Sequence[int], *conditions: ColumnElement[bool]
-    ) -> dict[int, dict[str, str]]:
-        found: dict[int, dict[str, str]] = {}
-        rows = select(column, SQLLabel.key, SQLLabel.value).where(column.in_(ids), *conditions)
-        for owner, key, value in self._session.execute(rows.order_by(SQLLabel.key)):
-            found.setdefault(owner, {})[key] = value
-        return found
+
+def _readable(column: Any, *, on_versions: bool) -> Select[Any]:
+    """Select a column of the labels on versions, or on models themselves, that may be read."""
+    of_version = SQLLabel.version_id.is_not(None)
+    limits = (of_version if on_versions else ~of_version, *only_readable(SQLModel.name))
+    return select(column).join(SQLModel, SQLModel.id == SQLLabel.model_id).where(*limits)
 
 
 def _of(model_id: int, version_id: int | None) -> ColumnElement[bool]:
