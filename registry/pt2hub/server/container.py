@@ -47,6 +47,7 @@ from pt2hub.server.services.builds.log_windows import LogWindowService
 from pt2hub.server.services.builds.logs import LogService
 from pt2hub.server.services.builds.old_logs import OldLogService
 from pt2hub.server.services.builds.rebuilds import RebuildService
+from pt2hub.server.services.builds.step_durations import StepDurationService
 from pt2hub.server.services.operations.heal import HealService
 from pt2hub.server.services.operations.health import HealthService
 from pt2hub.server.services.operations.isolation import IsolationService
@@ -184,6 +185,7 @@ class Container:
         self.rebuilds = RebuildService(sessions, queue)
         self.logs = LogService(sessions, self.storage, self.blobs)
         self.log_windows = LogWindowService(sessions, self.storage)
+        self.step_durations = StepDurationService(sessions)
 
     def _open_publishing(self, factories: tuple[str, ...]) -> None:
         sessions, queue, timeout = self._sessions, self.queue, self._heartbeat_timeout

@@ -64,9 +64,7 @@ def compose_search_answer(hits: Sequence[SearchHit], typed: str) -> str:
         return "Type a part of a name, or the beginning of a digest or of a build's id."
     if not hits:
         return f"Nothing matches “{typed}”."
-    counts = [
-        _count(kind, len(list(found))) for kind, found in groupby(hits, key=lambda hit: hit.kind)
-    ]
+    counts = [_count(kind, len(list(found))) for kind, found in groupby(hits, key=lambda hit: hit.kind)]
     listed = " and ".join(filter(None, (", ".join(counts[:-1]), counts[-1])))
     return f"{listed} {'matches' if len(hits) == 1 else 'match'} “{typed}”."
 

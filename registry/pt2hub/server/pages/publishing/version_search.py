@@ -113,9 +113,7 @@ def compose_answer(found: FoundVersions, *, is_filtered: bool) -> str:
     if found.next:
         head = f"The newest {count} versions" + (" that match" if is_filtered else "")
     else:
-        head = format_count(count, "version") + (
-            f" match{'es' if count == 1 else ''}" if is_filtered else ""
-        )
+        head = format_count(count, "version") + (f" match{'es' if count == 1 else ''}" if is_filtered else "")
     return f"{head}: {', '.join(parts)}."
 
 
