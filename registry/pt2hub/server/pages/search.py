@@ -59,14 +59,12 @@ def search() -> Response | WerkzeugResponse:
 
 
 def compose_search_answer(hits: Sequence[SearchHit], typed: str) -> str:
-    """Return how much was found: `3 models and 1 target match “bert”.`"""
+    """Return how much was found: `3 models and 1 target match “bert”`."""
     if not typed:
         return "Type a part of a name, or the beginning of a digest or of a build's id."
     if not hits:
         return f"Nothing matches “{typed}”."
-    counts = [
-        _count(kind, len(list(found))) for kind, found in groupby(hits, key=lambda hit: hit.kind)
-    ]
+    counts = [_count(kind, len(list(found))) for kind, found in groupby(hits, key=lambda hit: hit.kind)]
     listed = " and ".join(filter(None, (", ".join(counts[:-1]), counts[-1])))
     return f"{listed} {'matches' if len(hits) == 1 else 'match'} “{typed}”."
 

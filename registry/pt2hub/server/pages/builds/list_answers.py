@@ -37,9 +37,7 @@ def compose_list_answer(found: BuildPage, totals: Totals, *, is_filtered: bool) 
         return ListAnswer(
             "calm", more or f"{format_count(count, 'build')} {'matches' if count == 1 else 'match'}."
         )
-    running, waiting, failed = (
-        _bounded(count) for count in (totals.running, totals.queued, totals.failed)
-    )
+    running, waiting, failed = (_bounded(count) for count in (totals.running, totals.queued, totals.failed))
     verb = "build runs" if totals.running == 1 else "builds run"
     waits = "waits" if totals.queued == 1 else "wait"
     text = f"{running} {verb}, {waiting} {waits}, {failed} failed in the last {FAILED_DAYS} days."

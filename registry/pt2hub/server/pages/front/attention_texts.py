@@ -132,7 +132,9 @@ def _regression(item: Regression) -> Need:
         "bad",
         f"{item.model}@{item.production}",
         url_for("pages.performance", team=team, name=name, metric=item.metric, target=item.target),
-        f"is {change} since {item.number} on" if not metric else f"regressed: {metric}{change} since {item.number} on",
+        f"is {change} since {item.number} on"
+        if not metric
+        else f"regressed: {metric}{change} since {item.number} on",
         item.target,
         others,
         item.at,
@@ -149,9 +151,7 @@ def _queue(item: IdleQueue) -> Need:
     verb = "waits" if item.builds == 1 else "wait"
     href = url_for("pages.builds", state="queued", target=item.target)
     subject = format_count(item.builds, "build")
-    return Need(
-        "warn", subject, href, f"{verb} for", item.target, ": no live worker", item.since
-    )
+    return Need("warn", subject, href, f"{verb} for", item.target, ": no live worker", item.since)
 
 
 def _unmeasured(item: UnmeasuredVersion) -> Need:

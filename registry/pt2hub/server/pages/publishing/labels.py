@@ -14,7 +14,6 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 
-
 @dataclass(frozen=True, slots=True)
 class ShownLabel:
     """A label on a page.

@@ -121,7 +121,7 @@ class OverviewService:
             return OverviewStore(session).totals(self._heartbeat_timeout)
 
 
-def _listed(  # noqa: PLR0913, PLR0917  # what the store takes
+def _listed(  # what the store takes
     session: Session, wanted: ModelFilter, label: LabelFilter | None, order: Order, after: str, limit: int
 ) -> tuple[list[ListedModel], Mapping[str, ModelView]]:
     """Return a page of models, and each as the catalog has it."""
