@@ -104,11 +104,15 @@ def test_the_front_page_keeps_its_places_while_its_reader_uses_it(site: Site, pa
     (first,) = site.registry.submit(model=model, targets=[V4]).builds
     page.clock.install()
     page.goto("/")
-    before = page.locator("[data-part=models] [data-row]").evaluate_all("all => all.map(row => row.dataset.row)")
+    before = page.locator("[data-part=models] [data-row]").evaluate_all(
+        "all => all.map(row => row.dataset.row)"
+    )
     page.locator("[data-part=models] [data-row] a").first.focus()
     builds.cancel(first.id, by=Actor("mary"))
     site.registry.submit(model="browser/front-places-2", targets=[V4])
     go_on(page)
-    after = page.locator("[data-part=models] [data-row]").evaluate_all("all => all.map(row => row.dataset.row)")
+    after = page.locator("[data-part=models] [data-row]").evaluate_all(
+        "all => all.map(row => row.dataset.row)"
+    )
     assert before == after
     assert shifts(page) == []

@@ -178,7 +178,9 @@ def test_models_are_chosen_by_their_aliases(registry: Registry, alias: AliasChoi
 def test_models_are_chosen_by_labels_of_their_own_and_of_what_is_in_production(registry: Registry) -> None:
     for model, labels in (("a/one", {"stage": "x"}), ("b/two", {}), ("c/three", {})):
         registry.published(registry.submit(model=model, labels=labels))
-    registry.services.labels.change("b/two", None, put={"owner": "search"}, remove=(), expected={}, by=Actor("mary"))
+    registry.services.labels.change(
+        "b/two", None, put={"owner": "search"}, remove=(), expected={}, by=Actor("mary")
+    )
     for label, found in (
         ("stage", ["a/one"]),
         ("stage=y", []),

@@ -91,7 +91,9 @@ def test_the_list_refreshes_in_parts_and_names_are_text(web: FlaskClient, served
     assert "&lt;script&gt;alert(1)&lt;/script&gt; sorts pictures" in whole
     part = web.get("/?part=list").get_data(as_text=True)
     assert "<html" not in part
-    assert [f'data-part="{name}"' in part for name in ("attention", "totals", "models", "pages")] == [True] * 4
+    assert [f'data-part="{name}"' in part for name in ("attention", "totals", "models", "pages")] == [
+        True
+    ] * 4
     assert f'data-row="{MODEL}"' in part
 
 
@@ -180,7 +182,10 @@ def test_a_teams_models_have_an_address_and_so_has_the_list(web: FlaskClient, se
         "/models/vision/vit",
     ]
     rest = read(web, "/models/vision?sort=name&after=vision/resnet18")
-    assert ("/models/vision?sort=name" in rest.links, "/models/vision/resnet18" in rest.links) == (True, False)
+    assert ("/models/vision?sort=name" in rest.links, "/models/vision/resnet18" in rest.links) == (
+        True,
+        False,
+    )
     assert "/models/vision" in read(web, "/models/vision/vit").links
     for address in ("/models/ision", "/models/Vision", "/models/%00", "/models/vision%25"):
         assert "Team " in read(web, address, 404).text

@@ -63,12 +63,14 @@ def test_builds_targets_and_publishers_are_found(registry: Registry) -> None:
     assert hits(registry, build[:6]) == [("build", build, False)]
     assert ("target", GPU, True) in hits(registry, GPU)
     assert ("target", GPU, False) in hits(registry, "h100")
-    registry.sql("UPDATE versions SET published_by = '{\"kind\": \"token\", \"name\": \"Mary Poppins\", \"id\": 1}'")
+    registry.sql('UPDATE versions SET published_by = \'{"kind": "token", "name": "Mary Poppins", "id": 1}\'')
     assert hits(registry, "poppins") == [("publisher", "Mary Poppins", False)]
     assert hits(registry, "mary poppins") == [("publisher", "Mary Poppins", True)]
 
 
-def test_the_page_groups_what_was_found_and_opens_what_was_meant(web: FlaskClient, registry: Registry) -> None:
+def test_the_page_groups_what_was_found_and_opens_what_was_meant(
+    web: FlaskClient, registry: Registry
+) -> None:
     artifact = registry.published()
     registry.submit(model="nlp/resnet50")
     page = web.get("/search?q=resnet").get_data(as_text=True)
