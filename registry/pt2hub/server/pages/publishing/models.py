@@ -5,23 +5,37 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from pt2hub.rendering.alias_answers import answer_model, is_production, sort_aliases
 from pt2hub.rendering.promotions import protection_rows
 from pt2hub.server.api.context import container
 from pt2hub.server.pages.blueprint import routes
 from pt2hub.server.pages.numbers import MAX_VERSION, query_number
 from pt2hub.server.pages.performance.change_groups import MAX_EVENTS, group_changes
-from pt2hub.server.pages.promotion.alias_forms import AliasForm
-from pt2hub.server.pages.promotion.aliases import in_production
+from pt2hub.server.pages.promotion.alias_cards import show_cards
+from pt2hub.server.pages.promotion.alias_forms import AliasForm, list_choices
 from pt2hub.server.pages.publishing.labels import show_labels
+from pt2hub.server.pages.publishing.model_rows import (
+    MAX_TARGETS,
+    Base,
+    count_hidden,
+    list_rows,
+    list_targets,
+    read_speeds,
+)
 from pt2hub.server.pages.templates import page
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from flask import Response
 
+    from pt2hub.server.views.overview import Trend
+    from pt2hub.wire.performance import SeriesSummary
     from pt2hub.wire.responses import ModelView, VersionPage
 
 VERSIONS = 20
 """Versions per page."""
+_MAX_TRENDS = 8
 _MAX_CHANGES = 6
 
 
@@ -34,58 +48,81 @@ def model(team: str, name: str) -> Response:
     upto = query_number("upto", 1, MAX_VERSION, what="version number", hint=hint)
     versions = services.catalog.versions(whole, before=upto and upto + 1, limit=VERSIONS)
     policy = services.policies.policy(whole)
-    targets, aliases = _targets(versions), services.aliases.aliases(whole).aliases
+    aliases = sort_aliases(services.aliases.aliases(whole).aliases)
+    trends = services.performance.trends([whole]).get(whole, ())
+    main = aliases[0] if aliases else None
+    base = Base(main.name, main.number) if main and main.number else None
+    series = _main_series(whole, base.number if base else view.newest_ready, trends)
+    targets = list_targets(versions.versions, series.target if series else None)
+    speeds = read_speeds(services.performance, whole, series, versions.versions, base)
     return page(
         "model.html",
         section="models",
         model=view,
+        answer=answer_model(view, main, _newest_state(view, versions)),
         labels=show_labels(view.labels),
         team=team,
         name=name,
         versions=versions,
+        rows=list_rows(versions.versions, targets, speeds),
         upto=upto,
-        targets=targets,
-        aliases=aliases,
+        targets=targets[:MAX_TARGETS],
+        hidden=count_hidden(targets),
+        series=series,
+        base=base,
+        cards=show_cards(aliases),
+        choices=list_choices(versions.versions),
         alias_form=AliasForm.of(aliases, number=str(view.newest_ready or "")),
-        trends=services.performance.trends([whole]).get(whole, ()),
+        trends=trends[:_MAX_TRENDS],
+        more_trends=max(0, len(trends) - _MAX_TRENDS),
         changes=group_changes(
             services.comparisons.events(model=whole, limit=MAX_EVENTS).events, _MAX_CHANGES
         ),
         policy=policy,
         protected=protection_rows(policy.document),
-        pulls=_pulls(view, versions),
+        pull=_pull(view, versions),
     )
 
 
 @dataclass(frozen=True, slots=True)
 class Pull:
-    """A command that pulls the model."""
+    """The command that pulls the model.
 
-    label: str
+    Attributes:
+        note: What it resolves to, and what a name without an alias does.
+    """
+
     command: str
     note: str
 
 
-def _pulls(model: ModelView, versions: VersionPage) -> list[Pull]:
-    """Return commands for the version in production, if an alias names it, and for the newest ready version."""
-    found = []
-    aliases = sorted(
-        (name for name in model.aliases if in_production(name)), key=lambda name: (len(name), name)
+def _main_series(model: str, number: int | None, trends: Sequence[Trend]) -> SeriesSummary | None:
+    """Return the series on the main target: of the version in use if it was measured, else the newest one."""
+    found = container().performance.speeds({model: number}).get(model) if number else None
+    trend = found or next(iter(trends), None)
+    return trend.series if trend else None
+
+
+def _newest_state(model: ModelView, versions: VersionPage) -> str | None:
+    """Return the readiness of the newest version; None if it is not among those shown."""
+    return next((item.readiness for item in versions.versions if item.number == model.newest), None)
+
+
+def _pull(model: ModelView, versions: VersionPage) -> Pull | None:
+    """Return the command for the version in production if an alias names it, else for the newest ready version."""
+    names = sorted(
+        (name for name in model.aliases if is_production(name)), key=lambda name: (len(name), name)
     )
-    for name in aliases[:1]:
-        note = f"{name} is on version {model.aliases[name]}."
-        found.append(Pull(name, f"pt2hub pull {model.name}@{name}", note))
+    if not names and not model.newest_ready:
+        return None
+    notes = [f"{name} is on version {model.aliases[name]}." for name in names[:1]]
     if model.newest_ready:
         is_yanked = any(item.yanked for item in versions.versions if item.number == model.newest)
         hidden = "yanked" if is_yanked else "not ready"
-        later = (
-            "" if model.newest == model.newest_ready else f" Version {model.newest} is newer but {hidden}."
+        notes.append(
+            f"Version {model.newest_ready} is the newest ready version; a name without @ resolves to it."
         )
-        note = f"Version {model.newest_ready} is the newest ready version; a name without @ resolves to it.{later}"
-        found.append(Pull("newest ready", f"pt2hub pull {model.name}", note))
-    return found
-
-
-def _targets(page: VersionPage) -> list[str]:
-    """Return the columns of the table: all targets of the versions shown, those of the newest version first."""
-    return list(dict.fromkeys(target for version in page.versions for target in version.targets))
+        if model.newest != model.newest_ready:
+            notes.append(f"Version {model.newest} is newer but {hidden}.")
+    reference = f"{model.name}@{names[0]}" if names else model.name
+    return Pull(f"pt2hub pull {reference}", " ".join(notes))

@@ -1,0 +1,99 @@
+"""Sentences about aliases: which version one is on, since when, by whom and why."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pt2hub.domain.names import PRODUCTION_PREFIXES
+from pt2hub.errors import INVISIBLE_CHARACTERS
+from pt2hub.rendering.comparison_answers import Answer
+from pt2hub.rendering.quantities import format_count
+from pt2hub.rendering.times import format_ago
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from pt2hub.wire.responses import AliasMove, AliasView, ModelView
+
+_MAX_REASON = 160
+_UNREADY = {
+    "pending": ("busy", "is being built"),
+    "partial": ("warn", "is partly built"),
+    "failed": ("bad", "failed"),
+    "cancelled": ("warn", "was cancelled"),
+}
+"""Tone and words for a newest version that is not ready."""
+
+
+def is_production(alias: str) -> bool:
+    """Return whether an alias, by its name, is in production."""
+    return alias.lower().startswith(PRODUCTION_PREFIXES)
+
+
+def sort_aliases(aliases: Iterable[AliasView]) -> list[AliasView]:
+    """Sort aliases: production first, shortest name first; then the others, last moved first."""
+    found = list(aliases)
+    production = [alias for alias in found if is_production(alias.name)]
+    others = [alias for alias in found if not is_production(alias.name)]
+    production.sort(key=lambda alias: (len(alias.name), alias.name))
+    others.sort(key=lambda alias: alias.last.at, reverse=True)
+    return [*production, *others]
+
+
+def answer_model(model: ModelView, main: AliasView | None, newest_state: str | None) -> Answer:
+    """Answer which version of a model is in use.
+
+    Args:
+        main: The model's most important alias; None without aliases.
+        newest_state: Readiness of the newest version; None if it is unknown.
+    """
+    ready = model.newest_ready
+    if main is not None and main.number:
+        answer = answer_alias(main)
+        newer = f" Version {ready} is newer and ready." if ready and ready > main.number else ""
+        return Answer(answer.tone, answer.text + newer)
+    if ready:
+        return Answer("calm", f"No alias yet: version {ready} is the newest ready version.")
+    if not model.newest:
+        return Answer("calm", "No versions yet.")
+    tone, words = _UNREADY.get(newest_state or "", ("warn", "is not ready"))
+    return Answer(tone, f"No version is ready: version {model.newest} {words}.")
+
+
+def answer_alias(alias: AliasView) -> Answer:
+    """Answer which version an alias is on, and what its last move changed.
+
+    Its tone is `good`, or `warn` where the last move was forced past failed checks.
+    """
+    last = alias.last
+    if not alias.number:
+        was = f" from version {last.before}" if last.before else ""
+        return Answer("calm", f"{alias.name} is on no version, removed{was} {_by(last)}")
+    if not last.before:
+        how = "set"
+    else:
+        how = f"moved from version {last.before}"
+    where = f"{alias.name} is on version {alias.number}, {how} {_by(last)}"
+    refused = count_forced(last)
+    if not refused:
+        return Answer("good", where)
+    return Answer("warn", f"{where} The move was forced past {format_count(refused, 'failed check')}.")
+
+
+def count_forced(move: AliasMove) -> int:
+    """Return how many failed promotion checks a move was forced past."""
+    forced = move.forced or {}
+    return int(forced.get("count") or len(forced.get("refused") or ()))
+
+
+def rollback_version(last: AliasMove) -> int | None:
+    """Return the version that a rollback would move an alias to, None if its last move did not change the version."""
+    return last.before if last.before != last.after else None
+
+
+def _by(move: AliasMove) -> str:
+    reason = " ".join(move.reason.translate(INVISIBLE_CHARACTERS).split()).rstrip(".")
+    if len(reason) > _MAX_REASON:
+        reason = f"{reason[:_MAX_REASON]}..."
+    end = "" if reason.endswith(("...", "!", "?")) else "."
+    return f"{format_ago(move.at)} by {move.by}: {reason}{end}"
