@@ -40,17 +40,21 @@ def sort_aliases(aliases: Iterable[AliasView]) -> list[AliasView]:
     return [*production, *others]
 
 
-def answer_model(model: ModelView, main: AliasView | None, newest_state: str | None) -> Answer:
+def answer_model(
+    model: ModelView, main: AliasView | None, newest_state: str | None, speed: str = ""
+) -> Answer:
     """Answer which version of a model is in use.
 
     Args:
         main: The model's most important alias; None without aliases.
         newest_state: Readiness of the newest version; None if it is unknown.
+        speed: How the newest ready version's speed differs from that of the alias's version; empty if that is unknown.
     """
     ready = model.newest_ready
     if main is not None and main.number:
         answer = answer_alias(main)
-        newer = f" Version {ready} is newer and ready." if ready and ready > main.number else ""
+        comma = f", {speed}" if speed else ""
+        newer = f" Version {ready} is newer and ready{comma}." if ready and ready > main.number else ""
         return Answer(answer.tone, answer.text + newer)
     if ready:
         return Answer("calm", f"No alias yet: version {ready} is the newest ready version.")
@@ -68,12 +72,9 @@ def answer_alias(alias: AliasView) -> Answer:
     last = alias.last
     if not alias.number:
         was = f" from version {last.before}" if last.before else ""
-        return Answer("calm", f"{alias.name} is on no version, removed{was} {_by(last)}")
-    if not last.before:
-        how = "set"
-    else:
-        how = f"moved from version {last.before}"
-    where = f"{alias.name} is on version {alias.number}, {how} {_by(last)}"
+        return Answer("calm", f"{alias.name} is on no version, removed {_by(last, was)}")
+    how, was = ("moved", f" from version {last.before}") if last.before else ("set", "")
+    where = f"{alias.name} is on version {alias.number}, {how} {_by(last, was)}"
     refused = count_forced(last)
     if not refused:
         return Answer("good", where)
@@ -91,9 +92,9 @@ def rollback_version(last: AliasMove) -> int | None:
     return last.before if last.before != last.after else None
 
 
-def _by(move: AliasMove) -> str:
+def _by(move: AliasMove, was: str) -> str:
     reason = " ".join(move.reason.translate(INVISIBLE_CHARACTERS).split()).rstrip(".")
     if len(reason) > _MAX_REASON:
         reason = f"{reason[:_MAX_REASON]}..."
     end = "" if reason.endswith(("...", "!", "?")) else "."
-    return f"{format_ago(move.at)} by {move.by}: {reason}{end}"
+    return f"{format_ago(move.at)}{was} by {move.by}: {reason}{end}"

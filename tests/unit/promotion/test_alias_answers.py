@@ -23,7 +23,7 @@ def alias(name: str = "prod", before: int | None = 16, after: int | None = 17, d
 def test_a_models_answer_is_where_its_main_alias_is_since_when_and_by_whom() -> None:
     answer = answer_model(MODEL, alias(), "ready")
     assert answer.text == (
-        "prod is on version 17, moved from version 16 3 d ago by mary: offline test +0.3 points."
+        "prod is on version 17, moved 3 d ago from version 16 by mary: offline test +0.3 points."
     )
     assert answer.tone == "good"
 
@@ -31,6 +31,10 @@ def test_a_models_answer_is_where_its_main_alias_is_since_when_and_by_whom() -> 
 def test_a_newer_ready_version_is_named() -> None:
     answer = answer_model(replace(MODEL, newest_ready=19), alias(), "ready")
     assert answer.text.endswith("points. Version 19 is newer and ready.")
+    slower = answer_model(
+        replace(MODEL, newest_ready=19), alias(), "ready", "11.1 % slower than prod on H100"
+    )
+    assert slower.text.endswith("Version 19 is newer and ready, 11.1 % slower than prod on H100.")
 
 
 @pytest.mark.parametrize(
@@ -62,7 +66,7 @@ def test_an_alias_that_was_set_forced_or_removed_says_so() -> None:
     assert answer_alias(forced).tone == "warn"
     assert answer_alias(forced).text.endswith("points. The move was forced past 2 failed checks.")
     gone = answer_alias(alias(before=17, after=None)).text
-    assert gone.startswith("prod is on no version, removed from version 17 3 d ago by mary: ")
+    assert gone.startswith("prod is on no version, removed 3 d ago from version 17 by mary: ")
 
 
 def test_a_long_reason_is_shortened_and_is_one_line() -> None:

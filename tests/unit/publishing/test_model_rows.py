@@ -47,6 +47,9 @@ def test_a_version_says_how_its_speed_differs_from_prod() -> None:
     assert (found[4].outcome, found[4].text) == ("better", "10.0 % faster than prod")
     assert found[5] is None  # not measured
     assert speeds.measured(5) == ""
+    assert speeds.compare(3) == "20.0 % slower than prod on H100 · torch 2.13"
+    assert speeds.compare(2) == "its speed on H100 · torch 2.13 is within the noise"
+    assert speeds.compare(1) == speeds.compare(5) == speeds.compare(None) == ""
 
 
 def test_a_noisy_series_needs_a_larger_change_and_zero_is_no_base() -> None:

@@ -6,11 +6,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from pt2hub.rendering.alias_answers import count_forced, is_production, rollback_version
+from pt2hub.wire.responses import AliasMove
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from pt2hub.wire.responses import AliasMove, AliasView
+    from pt2hub.wire.responses import AliasView
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,13 +12,13 @@ from pt2hub.rendering.sheets import measurement_state
 from pt2hub.rendering.states import format_state
 from pt2hub.rendering.targets import short_target
 from pt2hub.rendering.version_speeds import SpeedChange, compare_speed
+from pt2hub.wire.responses import VersionSummary
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from pt2hub.server.services.performance.history import PerformanceService
     from pt2hub.wire.performance import SeriesSummary, SeriesView
-    from pt2hub.wire.responses import VersionSummary
 
 MAX_TARGETS = 8
 """Targets with a column of their own."""
@@ -91,6 +91,15 @@ class Speeds:
         return compare_speed(
             value, self._base_value, series.metric, series.unit, noise=series.noise, than=base.name
         )
+
+    def compare(self, number: int | None) -> str:
+        """Return how a version's measurement differs from the base's, with the target; empty if that is unknown."""
+        change = self.change(number) if number else None
+        if change is None or self._series is None:
+            return ""
+        if change.outcome == "same":
+            return f"its speed on {short_target(self._series.target)} is {change.text}"
+        return f"{change.text} on {short_target(self._series.target)}"
 
 
 def read_speeds(

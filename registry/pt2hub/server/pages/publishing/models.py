@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 VERSIONS = 20
 """Versions per page."""
-_MAX_TRENDS = 8
+_MAX_TRENDS = 4
 _MAX_CHANGES = 6
 
 
@@ -59,7 +59,7 @@ def model(team: str, name: str) -> Response:
         "model.html",
         section="models",
         model=view,
-        answer=answer_model(view, main, _newest_state(view, versions)),
+        answer=answer_model(view, main, _newest_state(view, versions), speeds.compare(view.newest_ready)),
         labels=show_labels(view.labels),
         team=team,
         name=name,
@@ -115,7 +115,7 @@ def _pull(model: ModelView, versions: VersionPage) -> Pull | None:
     )
     if not names and not model.newest_ready:
         return None
-    notes = [f"{name} is on version {model.aliases[name]}." for name in names[:1]]
+    notes = []
     if model.newest_ready:
         is_yanked = any(item.yanked for item in versions.versions if item.number == model.newest)
         hidden = "yanked" if is_yanked else "not ready"
