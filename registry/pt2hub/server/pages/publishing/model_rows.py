@@ -59,6 +59,7 @@ class VersionRow:
         cells: One for each column.
         more: Targets without a column, in words: `92 more, 3 failed`.
         measured: Its measurement on the main target; empty if there is none.
+        unmeasured: Why there is none, of an artifact for the main target.
         change: How that differs from the base.
     """
 
@@ -66,6 +67,7 @@ class VersionRow:
     cells: tuple[Cell, ...]
     more: str = ""
     measured: str = ""
+    unmeasured: str = ""
     change: SpeedChange | None = None
 
 
@@ -75,6 +77,11 @@ class Speeds:
     def __init__(self, series: SeriesView | None, base: Base | None, base_value: float | None) -> None:
         self._series, self._base, self._base_value = series, base, base_value
         self._values = {point.number: point.value for point in series.points} if series else {}
+
+    @property
+    def target(self) -> str:
+        """The series' target; empty without a series."""
+        return self._series.target if self._series else ""
 
     def measured(self, number: int) -> str:
         """Return a version's measurement as text; empty if there is none."""
@@ -140,6 +147,7 @@ def list_rows(versions: Sequence[VersionSummary], targets: Sequence[str], speeds
             tuple(_cell(version, target, name) for target, name in names.items()),
             _more({target: state for target, state in version.targets.items() if target in hidden}),
             speeds.measured(version.number),
+            _unmeasured(version, speeds.target),
             speeds.change(version.number),
         )
         for version in versions
@@ -153,6 +161,11 @@ def _cell(version: VersionSummary, target: str, name: str) -> Cell:
     measurement = version.measurements.get(target, "measured")
     more = f", {measurement_state(measurement)}" if measurement != "measured" else ""
     return Cell(target, name, state, f"{name}: {format_state(state)}{more}")
+
+
+def _unmeasured(version: VersionSummary, target: str) -> str:
+    state = version.measurements.get(target, "measured")
+    return measurement_state(state) if state != "measured" else ""
 
 
 def _more(states: Mapping[str, str]) -> str:
