@@ -147,7 +147,7 @@ def list_rows(versions: Sequence[VersionSummary], targets: Sequence[str], speeds
             tuple(_cell(version, target, name) for target, name in names.items()),
             _more({target: state for target, state in version.targets.items() if target in hidden}),
             speeds.measured(version.number),
-            _unmeasured(version, speeds.target),
+            _unmeasured(version, speeds.target or next(iter(targets), "")),
             speeds.change(version.number),
         )
         for version in versions
