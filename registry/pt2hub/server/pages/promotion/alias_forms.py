@@ -38,7 +38,7 @@ class AliasForm:
 
     @classmethod
     def from_request(cls, alias: str | None = None) -> AliasForm:
-        """Return the form that the current request submits.
+        """Return the form that the current request submits; a typed number wins over a chosen one.
 
         Args:
             alias: The alias, if the URL names it.
@@ -46,7 +46,7 @@ class AliasForm:
         form = request.form
         return cls(
             alias=form.get("alias", "").strip() if alias is None else alias,
-            number=form.get("number", "").strip(),
+            number=form.get("number", "").strip() or form.get("choice", "").strip(),
             reason=form.get("reason", ""),
             force="force" in form,
             seen=tuple(form.getlist("seen")),

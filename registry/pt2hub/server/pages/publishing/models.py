@@ -1,24 +1,35 @@
-"""Page of a model: versions, aliases and performance."""
+"""Page of a model: its version in production, aliases, versions and performance."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from http import HTTPStatus
 from typing import TYPE_CHECKING
 
+from pt2hub.errors import UsageError
 from pt2hub.rendering.promotions import protection_rows
 from pt2hub.server.api.context import container
+from pt2hub.server.api.problems import status_of
 from pt2hub.server.pages.blueprint import routes
-from pt2hub.server.pages.numbers import MAX_VERSION, query_number
 from pt2hub.server.pages.performance.change_groups import MAX_EVENTS, group_changes
+from pt2hub.server.pages.promotion.alias_cards import answer_model, compose_cards, pick_production
 from pt2hub.server.pages.promotion.alias_forms import AliasForm
-from pt2hub.server.pages.promotion.aliases import in_production
+from pt2hub.server.pages.promotion.version_choices import compose_choices
 from pt2hub.server.pages.publishing.labels import show_labels
+from pt2hub.server.pages.publishing.speed_chart import draw_chart
+from pt2hub.server.pages.publishing.version_list_query import STATES, VersionListQuery
+from pt2hub.server.pages.publishing.version_rows import compose_heads, compose_rows, pick_targets
 from pt2hub.server.pages.templates import page
+from pt2hub.wire.responses import FoundVersions
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from typing import Any
+
     from flask import Response
 
-    from pt2hub.wire.responses import ModelView, VersionPage
+    from pt2hub.server.views.version_speeds import VersionSpeeds
+    from pt2hub.wire.responses import AliasView, ModelView, VersionSummary
 
 VERSIONS = 20
 """Versions per page."""
@@ -29,32 +40,92 @@ _MAX_CHANGES = 6
 def model(team: str, name: str) -> Response:
     """Show a model."""
     services, whole = container(), f"{team}/{name}"
-    view = services.catalog.model(whole)
-    hint = "Versions are numbered from 1."
-    upto = query_number("upto", 1, MAX_VERSION, what="version number", hint=hint)
-    versions = services.catalog.versions(whole, before=upto and upto + 1, limit=VERSIONS)
+    view, query = services.catalog.model(whole), VersionListQuery.read(whole)
+    aliases = services.aliases.aliases(whole).aliases
+    production = pick_production(aliases)
+    found, error = FoundVersions(()), None
+    try:
+        found = _find_versions(query, view, production)
+    except UsageError as caught:
+        error = caught
+    speeds = _speeds(view, found.versions, aliases, production)
     policy = services.policies.policy(whole)
-    targets, aliases = _targets(versions), services.aliases.aliases(whole).aliases
     return page(
         "model.html",
         section="models",
+        status=status_of(type(error)) if error else HTTPStatus.OK,
+        error=error,
         model=view,
+        answer=answer_model(view, production, speeds),
         labels=show_labels(view.labels),
         team=team,
         name=name,
-        versions=versions,
-        upto=upto,
-        targets=targets,
+        query=query,
+        states=STATES,
+        found=found,
         aliases=aliases,
+        cards=compose_cards(aliases, speeds),
         alias_form=AliasForm.of(aliases, number=str(view.newest_ready or "")),
+        choices=compose_choices(found.versions, speeds, production and production.number)
+        if query.is_plain
+        else (),
         trends=services.performance.trends([whole]).get(whole, ()),
         changes=group_changes(
             services.comparisons.events(model=whole, limit=MAX_EVENTS).events, _MAX_CHANGES
         ),
         policy=policy,
         protected=protection_rows(policy.document),
-        pulls=_pulls(view, versions),
+        pulls=_pulls(view, production, found.versions),
+        **_list_values(found.versions, speeds, aliases, production),
     )
+
+
+def _find_versions(query: VersionListQuery, view: ModelView, production: AliasView | None) -> FoundVersions:
+    catalog = container().catalog
+    if query.sort == "speed":
+        main = container().performance.main_speeds(view.name, _anchor(view, production), ())
+        if main is None:
+            return FoundVersions(())
+        return catalog.fastest(query.conditions(), main.series, after=query.after, limit=VERSIONS)
+    if query.filters:
+        return catalog.search(query.conditions(), after=query.after, limit=VERSIONS)
+    found = catalog.versions(view.name, before=query.upto and query.upto + 1, limit=VERSIONS)
+    return FoundVersions(found.versions, next=found.next)
+
+
+def _anchor(view: ModelView, production: AliasView | None) -> int | None:
+    """Return the version of which the main target is the model's."""
+    return production.number if production else view.newest_ready
+
+
+def _speeds(
+    view: ModelView,
+    versions: Sequence[VersionSummary],
+    aliases: Sequence[AliasView],
+    production: AliasView | None,
+) -> VersionSpeeds | None:
+    """Return the speeds of all versions that the page names."""
+    named = {number for alias in aliases for number in (alias.number, alias.last.before) if number}
+    numbers = sorted(named | {version.number for version in versions})
+    return container().performance.main_speeds(view.name, _anchor(view, production), numbers)
+
+
+def _list_values(
+    versions: Sequence[VersionSummary],
+    speeds: VersionSpeeds | None,
+    aliases: Sequence[AliasView],
+    production: AliasView | None,
+) -> dict[str, Any]:
+    targets = pick_targets(versions)
+    heads = compose_heads(targets)
+    return {
+        "speeds": speeds,
+        "heads": heads,
+        "more_targets": len(targets) - len(heads),
+        "rows": compose_rows(versions, targets, speeds, production and production.number),
+        "production": production,
+        "chart": draw_chart(speeds, [(alias.name, alias.number) for alias in aliases if alias.number]),
+    }
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,17 +137,14 @@ class Pull:
     note: str
 
 
-def _pulls(model: ModelView, versions: VersionPage) -> list[Pull]:
+def _pulls(model: ModelView, production: AliasView | None, versions: Sequence[VersionSummary]) -> list[Pull]:
     """Return commands for the version in production, if an alias names it, and for the newest ready version."""
     found = []
-    aliases = sorted(
-        (name for name in model.aliases if in_production(name)), key=lambda name: (len(name), name)
-    )
-    for name in aliases[:1]:
-        note = f"{name} is on version {model.aliases[name]}."
-        found.append(Pull(name, f"pt2hub pull {model.name}@{name}", note))
+    if production:
+        note = f"{production.name} is on version {production.number}."
+        found.append(Pull(production.name, f"pt2hub pull {model.name}@{production.name}", note))
     if model.newest_ready:
-        is_yanked = any(item.yanked for item in versions.versions if item.number == model.newest)
+        is_yanked = any(item.yanked for item in versions if item.number == model.newest)
         hidden = "yanked" if is_yanked else "not ready"
         later = (
             "" if model.newest == model.newest_ready else f" Version {model.newest} is newer but {hidden}."
@@ -84,8 +152,3 @@ def _pulls(model: ModelView, versions: VersionPage) -> list[Pull]:
         note = f"Version {model.newest_ready} is the newest ready version; a name without @ resolves to it.{later}"
         found.append(Pull("newest ready", f"pt2hub pull {model.name}", note))
     return found
-
-
-def _targets(page: VersionPage) -> list[str]:
-    """Return the columns of the table: all targets of the versions shown, those of the newest version first."""
-    return list(dict.fromkeys(target for version in page.versions for target in version.targets))

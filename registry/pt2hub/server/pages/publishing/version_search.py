@@ -104,7 +104,7 @@ def versions() -> Response:
 
 
 def compose_answer(found: FoundVersions, *, is_filtered: bool) -> str:
-    """Return how many versions are shown, and their states: `12 versions match: 10 ready, 2 failed.`"""
+    """Return how many versions are shown, and their states: `12 versions match: 10 ready, 2 failed.`."""
     count = len(found.versions)
     if not count:
         return "No version matches." if is_filtered else "No versions yet."

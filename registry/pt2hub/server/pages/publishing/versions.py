@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -11,19 +11,32 @@ from markupsafe import Markup
 
 from pt2hub.domain.attached_files.kinds import FileKind
 from pt2hub.domain.builds import BuildState
+from pt2hub.domain.lineage import Relation
 from pt2hub.domain.performance.measurements import MeasurementState
+from pt2hub.domain.targets import parse_target
 from pt2hub.domain.verification_reports import VerificationReport
 from pt2hub.errors import NotFound, Pt2hubError
+from pt2hub.rendering.changes import format_change
+from pt2hub.rendering.comparison_answers import find_speed
+from pt2hub.rendering.comparison_words import outcome_word
 from pt2hub.rendering.lineage import ancestor_tree, descendant_tree
+from pt2hub.rendering.promotions import check_rows
 from pt2hub.rendering.sheets import attempts, isolation_text, state_text
+from pt2hub.rendering.targets import explain_target
 from pt2hub.rendering.waits import Piece, compose_note
+from pt2hub.server.api import permissions
 from pt2hub.server.api.context import container
+from pt2hub.server.api.visitors import visitor
 from pt2hub.server.pages.blueprint import routes
 from pt2hub.server.pages.numbers import MAX_VERSION
 from pt2hub.server.pages.performance.change_groups import MAX_EVENTS, group_changes
+from pt2hub.server.pages.promotion.alias_cards import pick_production
 from pt2hub.server.pages.promotion.alias_forms import AliasForm
+from pt2hub.server.pages.promotion.speed_texts import SpeedText, describe_speed
 from pt2hub.server.pages.publishing.card import MAX_CARD_BYTES, render_card
 from pt2hub.server.pages.publishing.labels import show_labels
+from pt2hub.server.pages.publishing.load_snippets import compose_snippets
+from pt2hub.server.pages.publishing.version_answer import PromotionState, answer_version
 from pt2hub.server.pages.templates import page
 from pt2hub.server.views.artifact_summaries import ArtifactSummary
 from pt2hub.wire.artifacts import DamagedPart
@@ -37,12 +50,15 @@ if TYPE_CHECKING:
 
     from flask import Response
 
-    from pt2hub.wire.responses import VersionSummary, VersionView
+    from pt2hub.rendering.comparison_answers import SpeedFinding
+    from pt2hub.server.views.version_speeds import VersionSpeeds
+    from pt2hub.wire.responses import AliasView, VersionSummary, VersionView
 
 DONE = {
     "published": "Published. The builds below are queued for workers of their targets.",
     "yanked": "Version yanked. Names without a version and aliases pass it over; its number and digests still resolve.",
     "unyanked": "The yank of the version has ended.",
+    "derived": "Lineage recorded.",
     "published-again": "A version with this spec and these weights already exists; missing targets were added to it.",
 }
 _MAX_CHANGES = 20
@@ -78,6 +94,8 @@ class Row:
         note: Why the build waits, and its attempts.
         isolation: The build's isolation as text, None without an artifact.
         damaged: Damaged parts of its artifact.
+        runs_on: The machines that its artifact runs on.
+        speed: Its latency, and how it compares with the version in production.
     """
 
     build: BuildView
@@ -88,6 +106,8 @@ class Row:
     report: VerificationReport | None = None
     isolation: str | None = None
     damaged: tuple[DamagedPart, ...] = ()
+    runs_on: str = ""
+    speed: SpeedText = field(default_factory=SpeedText)
 
     @property
     def is_unmeasured(self) -> bool:
@@ -101,8 +121,11 @@ def version(team: str, name: str, number: int) -> Response:
     """Show a version."""
     services, whole = container(), f"{team}/{name}"
     view = services.publish.version(whole, number)
-    rows = _rows(view)
     aliases = services.aliases.aliases(whole).aliases
+    production = pick_production(aliases)
+    speeds = services.performance.target_speeds(whole, number, production and production.number)
+    state = _promotion_state(view, production, speeds)
+    rows = _rows(view, speeds, state)
     lineage = services.lineage.lineage(whole, number)
     return page(
         "version.html",
@@ -117,7 +140,14 @@ def version(team: str, name: str, number: int) -> Response:
         reference=f"{whole}@{number}",
         rows=rows,
         unmeasured_rows=[row for row in rows if row.is_unmeasured],
-        pulls=_pulls(view, rows),
+        snippets=compose_snippets(
+            f"{whole}@{number}",
+            [row.artifact for row in rows if row.artifact],
+            site=request.host_url,
+            needs_token=permissions.needs_token(),
+        ),
+        relations=list(Relation),
+        targets=[build.target for build in view.builds],
         spec=write_document(services.publish.document(whole, number)),
         aliases=[alias for alias in aliases if alias.number == number],
         model=services.catalog.model(whole),
@@ -126,6 +156,9 @@ def version(team: str, name: str, number: int) -> Response:
         changes=group_changes(
             services.comparisons.events(model=whole, number=number, limit=MAX_EVENTS).events, _MAX_CHANGES
         ),
+        answer=answer_version(view, state),
+        promotion=state,
+        checks=check_rows(state.checks),
         earlier=_earlier(view, services.catalog.versions(whole, before=number, limit=_MAX_EARLIER).versions),
         done=DONE.get(request.args.get("done", "")),
         file_urls=(urls := _file_urls(view)),
@@ -158,13 +191,69 @@ def _earlier(view: VersionView, below: Sequence[VersionSummary]) -> int | None:
     return next((number for number, found in states if BuildState.SUCCEEDED in found), None)
 
 
-def _rows(view: VersionView) -> tuple[Row, ...]:
+def _promotion_state(
+    view: VersionView, production: AliasView | None, speeds: Sequence[VersionSpeeds]
+) -> PromotionState:
+    """Return what is known of a promotion to production; without an artifact, or in production, there is nothing to ask."""
+    reader = visitor()
+    state = PromotionState(production, has_reader=reader is not None)
+    built = any(build.state == BuildState.SUCCEEDED for build in view.builds)
+    if not built or view.yanked or state.before == view.number:
+        return state
+    try:
+        preview = container().aliases.preview(
+            view.model, state.alias, view.number, by=reader.principal if reader else None
+        )
+    except Pt2hubError:  # a build or a yank ended this moment
+        return state
+    return replace(state, preview=preview, speed=_compare_speed(view, state.before, speeds))
+
+
+def _compare_speed(
+    view: VersionView, before: int | None, speeds: Sequence[VersionSpeeds]
+) -> SpeedFinding | None:
+    """Compare the speed with that in production on the main target, a GPU if both were measured on one."""
+    if before is None:
+        return None
+    both = [item.target for item in speeds if before in item.values]
+    if not both:
+        return None
+    target = min(both, key=lambda name: (parse_target(name).device != "cuda", name))
+    try:
+        found = container().comparisons.compare(
+            f"{view.model}@{before}", f"{view.model}@{view.number}", target=target
+        )
+    except Pt2hubError:  # damaged or deleted
+        return None
+    return find_speed(found)
+
+
+def _rows(view: VersionView, speeds: Sequence[VersionSpeeds], state: PromotionState) -> tuple[Row, ...]:
+    measured = {item.target: item for item in speeds}
     found = {item.target: item for item in container().artifact_summaries.artifacts(view.model, view.number)}
     damaged = container().damage.parts([item.digest for item in found.values()])
-    rows = (_row(build, found.get(build.target)) for build in view.builds)
+    rows = (
+        replace(
+            _row(build, found.get(build.target)),
+            runs_on=explain_target(build.target),
+            speed=_speed_text(view.number, state, measured.get(build.target)),
+        )
+        for build in view.builds
+    )
     return tuple(
         replace(row, damaged=damaged.get(row.artifact.digest, ())) if row.artifact else row for row in rows
     )
+
+
+def _speed_text(number: int, state: PromotionState, speeds: VersionSpeeds | None) -> SpeedText:
+    """Return the speed on a target; what the comparison on the main target says comes before what two values say."""
+    text, found = describe_speed(speeds, number, state.before), state.speed
+    if speeds is None or found is None or found.item is None or found.target != speeds.target:
+        return text
+    item = found.item
+    exact = format_change(item.ratio or 1.0, item.metric, item.unit)
+    change = exact if item.outcome in ("worse", "better") else outcome_word(item)
+    return SpeedText(text.value, item.outcome, change, f"{exact} than version {state.before}")
 
 
 def _note(build: BuildView) -> list[Piece]:
@@ -186,15 +275,3 @@ def _row(build: BuildView, artifact: ArtifactSummary | None) -> Row:
         report=VerificationReport.of(artifact.verification),
         isolation=isolation_text(str(isolation)) if isolation else None,
     )
-
-
-def _pulls(view: VersionView, rows: tuple[Row, ...]) -> dict[str, str]:
-    """Return pull commands by label; none without an artifact."""
-    if not any(row.artifact for row in rows):
-        return {}
-    name = f"{view.model}@{view.number}"
-    return {
-        "To the cache": f"pt2hub pull {name}",
-        "As one file": f"pt2hub pull {name} -o model.pt2",
-        "Python": f'import pt2hub\nmodel = pt2hub.load("{name}")',
-    }
