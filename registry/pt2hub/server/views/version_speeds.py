@@ -32,7 +32,13 @@ class VersionSpeeds:
     change: ChangeView | None = None
 
     def ratio(self, number: int, before: int) -> float | None:
-        """Return the latency of a version over that of another; None if one of them is not measured."""
+        """Return the latency of a version over that of another; None if one of them is not measured.
+
+        A change that was flagged between the two says it better than two values do.
+        """
+        change = self.change
+        if change and (number, before) == (change.number, change.before):
+            return change.ratio
         one, other = self.values.get(number), self.values.get(before)
         return one / other if one and other else None
 

@@ -82,7 +82,7 @@ def answer_model(model: ModelView, alias: AliasView | None, speeds: VersionSpeed
     card = _card(alias, speeds)
     return Answer(
         "bad" if card.outcome == "worse" else "good",
-        f"{describe_alias(alias)}.{_speed_sentence(card, speeds)}{_newer(model, alias.number)}",
+        f"{describe_alias(alias)}.{_speed_sentence(card, speeds)}{_newer(model, alias.number, speeds)}",
     )
 
 
@@ -104,10 +104,14 @@ def _without_production(model: ModelView) -> Answer:
     )
 
 
-def _newer(model: ModelView, number: int) -> str:
+def _newer(model: ModelView, number: int, speeds: VersionSpeeds | None) -> str:
     ready, newest = model.newest_ready, model.newest
     if ready is not None and ready > number:
-        return f" Version {ready} is newer and ready."
+        speed = describe_speed(speeds, ready, number)
+        if speeds is None or not speed.outcome:
+            return f" Version {ready} is newer and ready."
+        change = "as fast" if speed.outcome == "same" else speed.change
+        return f" Version {ready} is newer, ready and {change} on {short_target(speeds.target)}."
     if newest is not None and newest > number:
         return f" Version {newest} is newer, but not ready."
     return ""

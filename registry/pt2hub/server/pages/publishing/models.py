@@ -106,8 +106,8 @@ def _speeds(
 ) -> VersionSpeeds | None:
     """Return the speeds of all versions that the page names."""
     named = {number for alias in aliases for number in (alias.number, alias.last.before) if number}
-    numbers = sorted(named | {version.number for version in versions})
-    return container().performance.main_speeds(view.name, _anchor(view, production), numbers)
+    named |= {version.number for version in versions} | {view.newest_ready or 0}
+    return container().performance.main_speeds(view.name, _anchor(view, production), sorted(named))
 
 
 def _list_values(

@@ -85,7 +85,7 @@ def draw_chart(speeds: VersionSpeeds | None, aliases: Sequence[tuple[str, int]])
         summary=f"Median latency of {format_count(len(numbers), 'version')} on {target}, from version {numbers[0]} to "
         f"{numbers[-1]}: from {quantity(speeds.history[0][1], speeds.unit)} to {quantity(speeds.history[-1][1], speeds.unit)}",
         line=_join(points.values()),
-        since=_join([points[number] for number in numbers if number >= change.number]) if change else "",
+        since=_join(points[number] for number in numbers if number >= change.before) if change else "",
         outcome=change.outcome if change else "",
         top=quantity(high, speeds.unit),
         bottom=quantity(low, speeds.unit),

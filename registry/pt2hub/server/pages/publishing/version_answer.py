@@ -126,10 +126,10 @@ def _promotion(view: VersionView, state: PromotionState) -> Answer:
     speed = describe_speed_beside(state.speed, _name(state)) if state.speed else ""
     if view.number < (production.number or 0):
         return _older(state, checks, speed)
-    if state.refused:
-        return Answer("bad", f"{checks}{f'; {speed}' if speed else ''}.")
     if state.speed and state.speed.state in ("worse", "mixed"):
         return Answer("bad", f"{speed[:1].upper()}{speed[1:]}. {checks}.")
+    if state.refused:
+        return Answer("bad", f"{checks}{f'; {speed}' if speed else ''}.")
     tone = _OUTCOMES.get(state.speed.state, "calm") if state.speed else "calm"
     return Answer(tone, f"{checks}; {speed or f'its speed is not compared with {_name(state)}'}.")
 

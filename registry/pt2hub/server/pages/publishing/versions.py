@@ -17,7 +17,7 @@ from pt2hub.domain.targets import parse_target
 from pt2hub.domain.verification_reports import VerificationReport
 from pt2hub.errors import NotFound, Pt2hubError
 from pt2hub.rendering.changes import format_change
-from pt2hub.rendering.comparison_answers import find_speed
+from pt2hub.rendering.comparison_answers import find_speed, summarize_speed
 from pt2hub.rendering.comparison_words import outcome_word
 from pt2hub.rendering.lineage import ancestor_tree, descendant_tree
 from pt2hub.rendering.promotions import check_rows
@@ -52,6 +52,7 @@ if TYPE_CHECKING:
 
     from pt2hub.rendering.comparison_answers import SpeedFinding
     from pt2hub.server.views.version_speeds import VersionSpeeds
+    from pt2hub.wire.performance import PromotionCheckResult
     from pt2hub.wire.responses import AliasView, VersionSummary, VersionView
 
 DONE = {
@@ -61,6 +62,7 @@ DONE = {
     "derived": "Lineage recorded.",
     "published-again": "A version with this spec and these weights already exists; missing targets were added to it.",
 }
+_LATENCY = "latency_p50"
 _MAX_CHANGES = 20
 _MAX_EARLIER = 10
 """Earlier versions to search for one to compare with."""
@@ -206,26 +208,41 @@ def _promotion_state(
         )
     except Pt2hubError:  # a build or a yank ended this moment
         return state
-    return replace(state, preview=preview, speed=_compare_speed(view, state.before, speeds))
+    return replace(state, preview=preview, speed=_compare_speed(view, state.before, speeds, preview.checks))
 
 
 def _compare_speed(
-    view: VersionView, before: int | None, speeds: Sequence[VersionSpeeds]
+    view: VersionView,
+    before: int | None,
+    speeds: Sequence[VersionSpeeds],
+    checks: Sequence[PromotionCheckResult],
 ) -> SpeedFinding | None:
-    """Compare the speed with that in production on the main target, a GPU if both were measured on one."""
-    if before is None:
+    """Compare the speed with that in production where it is slower, else on the main target: a GPU if there is one.
+
+    Args:
+        checks: What the policy compared already.
+    """
+    both = [item for item in speeds if before in item.values]
+    if before is None or not both:
         return None
-    both = [item.target for item in speeds if before in item.values]
-    if not both:
-        return None
-    target = min(both, key=lambda name: (parse_target(name).device != "cuda", name))
+    target = min(
+        both,
+        key=lambda item: (
+            item.outcome(view.number, before) != "worse",
+            parse_target(item.target).device != "cuda",
+            item.target,
+        ),
+    ).target
+    known = [check.comparison for check in checks if check.target == target and check.comparison]
+    if found := [item for item in known if item.metric == _LATENCY]:
+        return summarize_speed(target, found)
     try:
-        found = container().comparisons.compare(
+        compared = container().comparisons.compare(
             f"{view.model}@{before}", f"{view.model}@{view.number}", target=target
         )
     except Pt2hubError:  # damaged or deleted
         return None
-    return find_speed(found)
+    return find_speed(compared)
 
 
 def _rows(view: VersionView, speeds: Sequence[VersionSpeeds], state: PromotionState) -> tuple[Row, ...]:
