@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 from flask import redirect, request, url_for
 
 from pt2hub.domain.codec import decode
-from pt2hub.domain.names import PRODUCTION_PREFIXES
 from pt2hub.errors import (
     AliasMoved,
     BadResponse,
@@ -18,13 +17,16 @@ from pt2hub.errors import (
     PromotionCheckFailed,
     Pt2hubError,
 )
+from pt2hub.rendering.alias_answers import answer_alias, rollback_version
 from pt2hub.rendering.promotions import check_rows
 from pt2hub.server.api.context import container
 from pt2hub.server.api.problems import status_of
 from pt2hub.server.pages import sessions
 from pt2hub.server.pages.blueprint import routes
 from pt2hub.server.pages.numbers import MAX_VERSION, query_number
+from pt2hub.server.pages.promotion.alias_cards import compose_card
 from pt2hub.server.pages.promotion.alias_forms import AliasForm, seen_of
+from pt2hub.server.pages.promotion.version_choices import compose_choices
 from pt2hub.server.pages.templates import page
 from pt2hub.wire.performance import PromotionCheckResult
 
@@ -34,7 +36,7 @@ if TYPE_CHECKING:
     from flask import Response
     from werkzeug.wrappers import Response as WerkzeugResponse
 
-    from pt2hub.wire.responses import AliasMove, AliasView
+    from pt2hub.wire.responses import AliasView
 
 DONE = {
     "created": "Alias created.",
@@ -47,11 +49,8 @@ _CHECKED = frozenset({"created", "moved", "forced"})
 """Moves after which the page shows the policy results, including those of passed checks."""
 _MOVES = 50
 """Moves per page."""
-
-
-def in_production(alias: str) -> bool:
-    """Return whether an alias, by its name, is in production."""
-    return alias.lower().startswith(PRODUCTION_PREFIXES)
+_CHOICES = 20
+"""Newest versions that the form offers."""
 
 
 @routes.get("/models/<team>/<name>/aliases/<alias>")
@@ -61,6 +60,9 @@ def alias(team: str, name: str, alias: str) -> Response:
     view = services.aliases.alias(whole, alias)
     before = query_number("before", 1, MAX_VERSION, hint="Follow the link below the history.")
     moves = [move for move in view.history if before is None or move.sequence < before]
+    versions = services.catalog.versions(whole, limit=_CHOICES).versions
+    named = {item.number for item in versions} | {move.before or 0 for move in view.history[:1]}
+    speeds = services.performance.main_speeds(whole, view.number, sorted(named | {view.number or 0}))
     return page(
         "alias.html",
         section="models",
@@ -73,7 +75,11 @@ def alias(team: str, name: str, alias: str) -> Response:
         alias_form=AliasForm.of([view], alias=view.name),
         model=services.catalog.model(whole),
         policy=services.policies.policy(whole),
-        back=_rollback_version(view.last),
+        back=rollback_version(view.last),
+        card=compose_card(view, speeds),
+        answer=answer_alias(view),
+        rolls_back=request.args.get("action") == "rollback",
+        choices=compose_choices(versions, speeds, view.number),
         done=DONE.get(done),
         policy_results=services.aliases.explain_last_move(whole, alias) if done in _CHECKED else (),
     )
@@ -168,8 +174,3 @@ def _refusal_rows(error: Pt2hubError) -> tuple[tuple[str, ...], ...]:
     except BadResponse:
         return ()
     return check_rows(checks)
-
-
-def _rollback_version(last: AliasMove) -> int | None:
-    """Return the version that a rollback would move the alias to, None if its last move did not change the version."""
-    return last.before if last.before != last.after else None

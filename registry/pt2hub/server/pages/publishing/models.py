@@ -7,12 +7,13 @@ from http import HTTPStatus
 from typing import TYPE_CHECKING
 
 from pt2hub.errors import UsageError
+from pt2hub.rendering.alias_answers import answer_model, sort_aliases
 from pt2hub.rendering.promotions import protection_rows
 from pt2hub.server.api.context import container
 from pt2hub.server.api.problems import status_of
 from pt2hub.server.pages.blueprint import routes
 from pt2hub.server.pages.performance.change_groups import MAX_EVENTS, group_changes
-from pt2hub.server.pages.promotion.alias_cards import answer_model, compose_cards, pick_production
+from pt2hub.server.pages.promotion.alias_cards import compose_cards, describe_newer, pick_production
 from pt2hub.server.pages.promotion.alias_forms import AliasForm
 from pt2hub.server.pages.promotion.version_choices import compose_choices
 from pt2hub.server.pages.publishing.labels import show_labels
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
 
     from flask import Response
 
+    from pt2hub.rendering.comparison_answers import Answer
     from pt2hub.server.views.version_speeds import VersionSpeeds
     from pt2hub.wire.responses import AliasView, ModelView, VersionSummary
 
@@ -56,7 +58,7 @@ def model(team: str, name: str) -> Response:
         status=status_of(type(error)) if error else HTTPStatus.OK,
         error=error,
         model=view,
-        answer=answer_model(view, production, speeds),
+        answer=_answer(view, aliases, found.versions, speeds),
         labels=show_labels(view.labels),
         team=team,
         name=name,
@@ -66,7 +68,7 @@ def model(team: str, name: str) -> Response:
         aliases=aliases,
         cards=compose_cards(aliases, speeds),
         alias_form=AliasForm.of(aliases, number=str(view.newest_ready or "")),
-        choices=compose_choices(found.versions, speeds, production and production.number)
+        choices=compose_choices(found.versions, speeds, production.number if production else None)
         if query.is_plain
         else (),
         trends=services.performance.trends([whole]).get(whole, ()),
@@ -110,6 +112,19 @@ def _speeds(
     return container().performance.main_speeds(view.name, _anchor(view, production), sorted(named))
 
 
+def _answer(
+    view: ModelView,
+    aliases: Sequence[AliasView],
+    versions: Sequence[VersionSummary],
+    speeds: VersionSpeeds | None,
+) -> Answer:
+    main = next(iter(sort_aliases(aliases)), None)
+    state = next((item.readiness for item in versions if item.number == view.newest), None)
+    return answer_model(
+        view, main, state, describe_newer(speeds, view.newest_ready, main.number if main else None)
+    )
+
+
 def _list_values(
     versions: Sequence[VersionSummary],
     speeds: VersionSpeeds | None,
@@ -122,7 +137,7 @@ def _list_values(
         "speeds": speeds,
         "heads": heads,
         "more_targets": len(targets) - len(heads),
-        "rows": compose_rows(versions, targets, speeds, production and production.number),
+        "rows": compose_rows(versions, targets, speeds, production.number if production else None),
         "production": production,
         "chart": draw_chart(speeds, [(alias.name, alias.number) for alias in aliases if alias.number]),
     }

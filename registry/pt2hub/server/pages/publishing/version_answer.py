@@ -6,13 +6,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from pt2hub.domain.builds import BuildState, Readiness
+from pt2hub.rendering.alias_answers import answer_alias, shorten_reason
 from pt2hub.rendering.changes import format_change
 from pt2hub.rendering.comparison_answers import Answer, SpeedFinding
 from pt2hub.rendering.comparison_words import explain_reason
 from pt2hub.rendering.lists import all_targets, join_words
 from pt2hub.rendering.quantities import format_count
 from pt2hub.rendering.targets import short_target
-from pt2hub.server.pages.promotion.alias_cards import describe_alias, shorten_reason
 from pt2hub.wire.performance import PromotionPreview
 from pt2hub.wire.responses import AliasView
 
@@ -36,12 +36,14 @@ class PromotionState:
 
     Attributes:
         production: The alias in production; None where there is none.
+        is_open: Whether an alias could move to it, if the policy lets it.
         preview: What the policy says of a move; None if it was not asked.
         speed: How the speed compares with that of the version in production; None if it was not compared.
         has_reader: Whether the preview is for a signed-in reader; others are no promoters.
     """
 
     production: AliasView | None = None
+    is_open: bool = False
     preview: PromotionPreview | None = None
     speed: SpeedFinding | None = None
     has_reader: bool = False
@@ -118,7 +120,8 @@ def _partly(view: VersionView, built: int, failure: str, promotion: Answer) -> A
 def _promotion(view: VersionView, state: PromotionState) -> Answer:
     production = state.production
     if production and production.number == view.number:
-        return Answer("good", f"In production: {describe_alias(production)}.")
+        found = answer_alias(production)
+        return Answer(found.tone, f"In production: {found.text}")
     checks = _checks(state)
     if production is None:
         text = f"{checks}; no version is in production yet."
@@ -157,6 +160,8 @@ def _checks(state: PromotionState) -> str:
     if refused:
         verb = "refuses" if refused == 1 else "refuse"
         return f"Not ready to promote to {state.alias}: {refused} of {format_count(count, 'check')} {verb} it"
+    if state.preview is None:
+        return "Ready"
     if not count:
         return f"Ready to promote to {state.alias}, which has no checks"
     passed = "its check passes" if count == 1 else f"all {count} checks pass"

@@ -52,12 +52,11 @@ class VersionListQuery(BaseModel):
         _check_choice("state", given["state"], tuple(STATES))
         if given["alias"]:
             parse_alias(given["alias"])
-        return cls(
-            model=model,
-            **{**given, "label": given["label"][:_MAX_LABEL]},
-            upto=_number("upto", MAX_VERSION, "version number", _HINT),
-            after=_number("after", MAX_ID, "cursor", "Use the link to the next page."),
-        )
+        pages = {
+            "upto": _number("upto", MAX_VERSION, "version number", _HINT),
+            "after": _number("after", MAX_ID, "cursor", "Use the link to the next page."),
+        }
+        return cls.model_validate({**given, **pages, "model": model, "label": given["label"][:_MAX_LABEL]})
 
     @property
     def filters(self) -> dict[str, str]:

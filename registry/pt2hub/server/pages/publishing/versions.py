@@ -64,6 +64,8 @@ DONE = {
 }
 _LATENCY = "latency_p50"
 _MAX_CHANGES = 20
+_MAX_CHECKED_TARGETS = 12
+"""Targets up to which the page evaluates the policy itself; each takes a few statements."""
 _MAX_EARLIER = 10
 """Earlier versions to search for one to compare with."""
 
@@ -125,7 +127,7 @@ def version(team: str, name: str, number: int) -> Response:
     view = services.publish.version(whole, number)
     aliases = services.aliases.aliases(whole).aliases
     production = pick_production(aliases)
-    speeds = services.performance.target_speeds(whole, number, production and production.number)
+    speeds = services.performance.target_speeds(whole, number, production.number if production else None)
     state = _promotion_state(view, production, speeds)
     rows = _rows(view, speeds, state)
     lineage = services.lineage.lineage(whole, number)
@@ -202,13 +204,17 @@ def _promotion_state(
     built = any(build.state == BuildState.SUCCEEDED for build in view.builds)
     if not built or view.yanked or state.before == view.number:
         return state
+    if len(view.builds) > _MAX_CHECKED_TARGETS:
+        return replace(state, is_open=True, speed=_compare_speed(view, state.before, speeds, ()))
     try:
         preview = container().aliases.preview(
             view.model, state.alias, view.number, by=reader.principal if reader else None
         )
     except Pt2hubError:  # a build or a yank ended this moment
         return state
-    return replace(state, preview=preview, speed=_compare_speed(view, state.before, speeds, preview.checks))
+    return replace(
+        state, preview=preview, is_open=True, speed=_compare_speed(view, state.before, speeds, preview.checks)
+    )
 
 
 def _compare_speed(

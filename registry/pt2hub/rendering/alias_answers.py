@@ -1,0 +1,104 @@
+"""Sentences about aliases: which version one is on, since when, by whom and why."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pt2hub.domain.names import PRODUCTION_PREFIXES
+from pt2hub.errors import INVISIBLE_CHARACTERS
+from pt2hub.rendering.comparison_answers import Answer
+from pt2hub.rendering.quantities import format_count
+from pt2hub.rendering.times import format_ago
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from pt2hub.wire.responses import AliasMove, AliasView, ModelView
+
+_MAX_REASON = 160
+_UNREADY = {
+    "pending": ("busy", "is being built"),
+    "partial": ("warn", "is partly built"),
+    "failed": ("bad", "failed"),
+    "cancelled": ("warn", "was cancelled"),
+}
+"""Tone and words for a newest version that is not ready."""
+
+
+def is_production(alias: str) -> bool:
+    """Return whether an alias, by its name, is in production."""
+    return alias.lower().startswith(PRODUCTION_PREFIXES)
+
+
+def sort_aliases(aliases: Iterable[AliasView]) -> list[AliasView]:
+    """Sort aliases: production first, shortest name first; then the others, last moved first."""
+    found = list(aliases)
+    production = [alias for alias in found if is_production(alias.name)]
+    others = [alias for alias in found if not is_production(alias.name)]
+    production.sort(key=lambda alias: (len(alias.name), alias.name))
+    others.sort(key=lambda alias: alias.last.at, reverse=True)
+    return [*production, *others]
+
+
+def answer_model(
+    model: ModelView, main: AliasView | None, newest_state: str | None, speed: str = ""
+) -> Answer:
+    """Answer which version of a model is in use.
+
+    Args:
+        main: The model's most important alias; None without aliases.
+        newest_state: Readiness of the newest version; None if it is unknown.
+        speed: How the newest ready version's speed differs from that of the alias's version; empty if that is unknown.
+    """
+    ready = model.newest_ready
+    if main is not None and main.number:
+        answer = answer_alias(main)
+        comma = f", {speed}" if speed else ""
+        newer = f" Version {ready} is newer and ready{comma}." if ready and ready > main.number else ""
+        return Answer(answer.tone, answer.text + newer)
+    if ready:
+        return Answer("calm", f"No alias yet: version {ready} is the newest ready version.")
+    if not model.newest:
+        return Answer("calm", "No versions yet.")
+    tone, words = _UNREADY.get(newest_state or "", ("warn", "is not ready"))
+    return Answer(tone, f"No version is ready: version {model.newest} {words}.")
+
+
+def answer_alias(alias: AliasView) -> Answer:
+    """Answer which version an alias is on, and what its last move changed.
+
+    Its tone is `good`, or `warn` where the last move was forced past failed checks.
+    """
+    last = alias.last
+    if not alias.number:
+        was = f" from version {last.before}" if last.before else ""
+        return Answer("calm", f"{alias.name} is on no version, removed {_by(last, was)}")
+    how, was = ("moved", f" from version {last.before}") if last.before else ("set", "")
+    where = f"{alias.name} is on version {alias.number}, {how} {_by(last, was)}"
+    refused = count_forced(last)
+    if not refused:
+        return Answer("good", where)
+    return Answer("warn", f"{where} The move was forced past {format_count(refused, 'failed check')}.")
+
+
+def count_forced(move: AliasMove) -> int:
+    """Return how many failed promotion checks a move was forced past."""
+    forced = move.forced or {}
+    return int(forced.get("count") or len(forced.get("refused") or ()))
+
+
+def rollback_version(last: AliasMove) -> int | None:
+    """Return the version that a rollback would move an alias to, None if its last move did not change the version."""
+    return last.before if last.before != last.after else None
+
+
+def shorten_reason(reason: str) -> str:
+    """Return a reason as the end of a sentence, in one line and without its period."""
+    text = " ".join(reason.translate(INVISIBLE_CHARACTERS).split()).rstrip(".")
+    return text if len(text) <= _MAX_REASON else f"{text[:_MAX_REASON]}..."
+
+
+def _by(move: AliasMove, was: str) -> str:
+    reason = shorten_reason(move.reason)
+    end = "" if reason.endswith(("...", "!", "?")) else "."
+    return f"{format_ago(move.at)}{was} by {move.by}: {reason}{end}"
