@@ -58,7 +58,9 @@ def answer_differences(view: DiffView) -> Answer:
     total = sum(count for count, _ in counts)
     verb = "differs" if total == 1 else "differ"
     first = (
-        f"{join_words(found)} {verb}" if found else "No recorded spec field, kernel, autotune choice or size differs"
+        f"{join_words(found)} {verb}"
+        if found
+        else "No recorded spec field, kernel, autotune choice or size differs"
     )
     speed = answer_comparison((view.comparison,))
     return Answer(speed.tone, f"{first}. {speed.text}")
