@@ -59,7 +59,7 @@ def search() -> Response | WerkzeugResponse:
 
 
 def compose_search_answer(hits: Sequence[SearchHit], typed: str) -> str:
-    """Return how much was found: `3 models and 1 target match “bert”.`"""
+    """Return how much was found: `3 models and 1 target match “bert”`."""
     if not typed:
         return "Type a part of a name, or the beginning of a digest or of a build's id."
     if not hits:

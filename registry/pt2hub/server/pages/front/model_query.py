@@ -52,7 +52,8 @@ class ModelQuery(BaseModel):
         given = {name: _printable(value) for name, value in request.args.items() if name != "of_team"}
         if team:
             given["team"] = team
-        return cls.model_validate({**given, "of_team": bool(team)})
+        after = request.args.get("after", "").strip()
+        return cls.model_validate({**given, "after": after, "of_team": bool(team)})
 
     @property
     def filters(self) -> dict[str, str]:
@@ -69,7 +70,8 @@ class ModelQuery(BaseModel):
         Raises:
             InvalidInput: It is unknown.
         """
-        return _one_of(get_args(Order), self.sort or "change", "sort")
+        order: Order = _one_of(get_args(Order), self.sort or "change", "sort")
+        return order
 
     def to_filter(self) -> ModelFilter:
         """Return the filter.

@@ -13,9 +13,10 @@ from pt2hub.rendering.sheets import measurement_state
 from pt2hub.rendering.targets import short_target
 from pt2hub.rendering.times import format_utc_time
 from pt2hub.server.pages.trend_texts import explain_trend, format_trend
+from pt2hub.server.views.overview import ModelOverview
 
 if TYPE_CHECKING:
-    from pt2hub.server.views.overview import ModelOverview, Regression, Trend
+    from pt2hub.server.views.overview import Regression, Trend
 
 _LATENCY = "latency_p50"
 

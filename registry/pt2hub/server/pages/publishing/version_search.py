@@ -22,6 +22,7 @@ from pt2hub.wire.responses import FoundVersions
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from typing import Any
 
     from flask import Response
 
@@ -99,12 +100,17 @@ def versions() -> Response:
         answer=compose_answer(found, is_filtered=bool(query.chosen)),
         found=found,
         after=after,
-        next_href=url_for("pages.versions", **query.chosen, after=found.next) if found.next else None,
+        next_href=_next_href(query, found),
     )
 
 
+def _next_href(query: VersionQuery, found: FoundVersions) -> str | None:
+    given: dict[str, Any] = {**query.chosen, "after": found.next}
+    return url_for("pages.versions", **given) if found.next else None
+
+
 def compose_answer(found: FoundVersions, *, is_filtered: bool) -> str:
-    """Return how many versions are shown, and their states: `12 versions match: 10 ready, 2 failed.`"""
+    """Return how many versions are shown, and their states: `12 versions match: 10 ready, 2 failed`."""
     count = len(found.versions)
     if not count:
         return "No version matches." if is_filtered else "No versions yet."

@@ -35,7 +35,7 @@ _REGRESSIONS = text(f"""
     LEFT JOIN alias_moves AS moved ON (moved.alias_id, moved.sequence) = (production.alias_id, production.moves)
     WHERE greatest(worst.at, moved.at) > now() - make_interval(days => :days) AND {_NAMED}
     ORDER BY worst.metric <> 'latency_p50', worst.factor DESC, models.name LIMIT :most
-""")
+""")  # noqa: S608  # of constants
 _FAILED = text(f"""
     SELECT failed.id, models.name, versions.number, failed.target, failed.error ->> 'code' AS code,
         coalesce(failed.finished_at, failed.created_at) AS at
@@ -50,7 +50,7 @@ _FAILED = text(f"""
         WHERE newer.model_id = versions.model_id AND newer.number > versions.number
     )
     ORDER BY at DESC, failed.id
-""")
+""")  # noqa: S608  # of constants
 _QUEUES = text(f"""
     SELECT builds.target, count(*) AS builds, min(builds.queued_at) AS since FROM builds
     JOIN versions ON versions.id = builds.version_id JOIN models ON models.id = versions.model_id
@@ -59,7 +59,7 @@ _QUEUES = text(f"""
             AND workers.last_seen BETWEEN now() - :timeout AND now() + :timeout
     )
     GROUP BY builds.target ORDER BY since, builds.target LIMIT :most
-""")
+""")  # noqa: S608  # of constants
 # Of the versions in production, the newest. Artifacts without a measurement have no point in any series of latencies.
 _UNMEASURED = text(f"""
     WITH {PRODUCTION}, newest AS MATERIALIZED (SELECT * FROM production ORDER BY version_id DESC LIMIT :most)
@@ -78,11 +78,11 @@ _UNMEASURED = text(f"""
             AND builds.state IN ('queued', 'running')
     )
     ORDER BY moved.at DESC NULLS LAST, models.name
-""")
+""")  # noqa: S608  # of constants
 _HAS_PRODUCTION = text(f"""
     WITH {PRODUCTION}
     SELECT EXISTS (SELECT FROM production JOIN models ON models.id = production.model_id WHERE {_NAMED})
-""")
+""")  # noqa: S608  # of constants
 
 
 class AttentionStore:

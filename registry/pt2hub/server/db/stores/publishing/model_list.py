@@ -60,7 +60,7 @@ _BY_NAME = text(f"""
     SELECT page.*, moved.at, moved.by FROM page
     LEFT JOIN alias_moves AS moved ON (moved.alias_id, moved.sequence) = (page.alias_id, page.moves)
     ORDER BY page.name
-""")
+""")  # noqa: S608  # of constants
 _RANKED = """
     WITH {production}, {in_force}, worst AS (
         SELECT model_id, bool_or(production IS NOT NULL) AS live,
@@ -93,7 +93,7 @@ _STATEMENTS = {
 _REGRESSIONS = text(f"""
     WITH {PRODUCTION}, {IN_FORCE_OF_MODELS}, worst AS ({WORST})
     SELECT worst.*, models.name FROM worst JOIN models ON models.id = worst.model_id
-""")
+""")  # noqa: S608  # of constants
 # The build of a newest version that says most: a failed one, else the latest that did something.
 _BUILDS = text("""
     SELECT given.id, build.id AS build, build.target, build.state, build.at

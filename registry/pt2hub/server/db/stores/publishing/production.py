@@ -20,7 +20,7 @@ PRODUCTION = f"""
         WHERE aliases.name ~* '^({"|".join(PRODUCTION_PREFIXES)})'
         ORDER BY aliases.model_id, length(aliases.name), aliases.name
     )
-"""
+"""  # noqa: S608  # of constants
 # A regression counts until a later version, up to the one in production, is flagged as better in the same series. One of
 # a series without the version in production does not: the target or its machines were given up.
 _IN_FORCE = f"""
@@ -46,7 +46,7 @@ _IN_FORCE = f"""
         )
         ORDER BY flagged.series_id, flagged.number DESC, flagged.kind
     )
-"""
+"""  # noqa: S608  # of constants
 IN_FORCE = _IN_FORCE.format(of_models="")
 IN_FORCE_OF_MODELS = _IN_FORCE.format(of_models="AND model_id = ANY(CAST(:models AS bigint[]))")
 # Latencies first: they are what production is about. `others` is the number of further series.

@@ -26,7 +26,7 @@ _ARTIFACTS = text(f"""
     JOIN models ON models.id = versions.model_id
     WHERE artifacts.digest BETWEEN :prefix AND :prefix || 'g' AND {_NAMED}
     ORDER BY artifacts.digest LIMIT :most
-""")
+""")  # noqa: S608  # of constants
 _WEIGHTS = text(f"""
     SELECT models.name, versions.number FROM (
         SELECT DISTINCT owner FROM blob_references
@@ -37,7 +37,7 @@ _WEIGHTS = text(f"""
     JOIN models ON models.id = versions.model_id
     WHERE versions.weights BETWEEN :prefix AND :prefix || 'g' AND {_NAMED}
     ORDER BY versions.id DESC LIMIT :most
-""")
+""")  # noqa: S608  # of constants
 # Identities are indexed by model.
 _IDENTITIES = text(f"""
     SELECT models.name, version.number FROM models CROSS JOIN LATERAL (
@@ -45,13 +45,13 @@ _IDENTITIES = text(f"""
         WHERE model_id = models.id AND identity BETWEEN :prefix AND :prefix || 'g' LIMIT :most
     ) AS version
     WHERE {_NAMED} ORDER BY version.id DESC LIMIT :most
-""")
+""")  # noqa: S608  # of constants
 _BUILDS = text(f"""
     SELECT builds.id, models.name, versions.number, builds.target, builds.state, builds.kind FROM builds
     JOIN versions ON versions.id = builds.version_id JOIN models ON models.id = versions.model_id
     WHERE builds.id BETWEEN :prefix AND :last AND starts_with(builds.id, :prefix) AND {_NAMED}
     ORDER BY builds.id LIMIT :most
-""")
+""")  # noqa: S608  # of constants
 _TARGETS = text("SELECT name FROM targets ORDER BY name LIMIT 1000")
 # Jumps from name to name in the index, since most versions have the same few publishers.
 _PUBLISHERS = text(f"""
@@ -69,7 +69,7 @@ _PUBLISHERS = text(f"""
         WHERE versions.published_by ->> 'name' = known.name AND {_NAMED}
     )
     ORDER BY lower(known.name) <> :text, known.name LIMIT :most
-""")
+""")  # noqa: S608  # of constants
 _REFERENCE = text(f"""
     SELECT models.name, versions.number FROM models JOIN versions ON versions.model_id = models.id
     WHERE models.name = :model AND {_NAMED} AND (
@@ -78,7 +78,7 @@ _REFERENCE = text(f"""
         )
     )
     LIMIT 1
-""")
+""")  # noqa: S608  # of constants
 
 
 @dataclass(frozen=True, slots=True)
