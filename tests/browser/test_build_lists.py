@@ -14,15 +14,15 @@ if TYPE_CHECKING:
 
     from support.site import Site
 
-PAUSE = 5_000
-"""Milliseconds between two looks, as of islands/lists.ts."""
+PAUSE, LONG_PAUSE = 5_000, 15_000
+"""Milliseconds between two looks while a build is open, and otherwise, as of islands/lists.ts."""
 FOCUS = "() => document.activeElement.getAttribute('href')"
 
 
-def go_on(page: Page) -> None:
+def go_on(page: Page, pause: int = PAUSE) -> None:
     """Lets the time pass after which the list is looked at again."""
     with page.expect_response(lambda response: "part=" in response.url):
-        page.clock.run_for(PAUSE)
+        page.clock.run_for(pause)
 
 
 def rows(page: Page) -> list[str]:
@@ -56,11 +56,15 @@ def test_a_list_goes_on_and_keeps_focus_and_places_until_its_reader_leaves_it(si
     go_on(page)
     page.locator("[data-part=builds][data-open=false]").wait_for()
     assert page.locator(".state-cancelled").count() == 3
+    assert shifts(page) == []
     asked: list[str] = []
     page.on("request", lambda request: asked.append(request.url))
-    page.clock.run_for(3 * PAUSE)
-    assert asked == [], "nothing is left that could change"
-    assert shifts(page) == []
+    page.clock.run_for(2 * PAUSE)
+    assert asked == [], "nothing is left that changes soon"
+    site.registry.submit(model=model, targets=[V4], checks={"tolerance": 0.2})
+    go_on(page, LONG_PAUSE - 2 * PAUSE)
+    page.locator("[data-part=builds][data-open=true]").wait_for()
+    assert page.locator("[data-part=builds] [data-row]").count() == 4
 
 
 def test_how_long_ago_something_was_goes_on_while_somebody_looks(site: Site, page: Page) -> None:
@@ -78,17 +82,37 @@ def test_the_front_page_tells_of_builds_that_begin_and_end_while_it_is_open(site
     model, builds = "browser/front-lists", site.container.builds
     (first,) = site.registry.submit(model=model, targets=[V4]).builds
     page.clock.install()
-    page.goto("/")
-    latest = page.locator("[data-part=latest]")
-    latest.locator(f"[data-row='{first.id}'] .state-queued").wait_for()
-    top = page.evaluate("() => { scrollTo(0, 300); return scrollY; }")
+    page.goto("/?sort=recent")
+    row = page.locator(f"[data-row='{model}']")
+    row.locator(".dot-queued").wait_for()
+    top = page.evaluate("() => { scrollTo(0, 100); return scrollY; }")
     (second,) = site.registry.submit(model=model, targets=[V4], checks={"tolerance": 0.1}).builds
-    builds.cancel(first.id, by=Actor("mary"))
+    builds.cancel(second.id, by=Actor("mary"))
     go_on(page)
-    latest.locator(f"[data-row='{first.id}'] .state-cancelled").wait_for()
-    latest.locator(f"[data-row='{second.id}'] .state-queued").wait_for()
+    row.locator(".dot-cancelled").wait_for()
     waiting = site.container.overview.totals().queued
     page.locator("[data-part=totals]", has_text=f"{waiting} queued").wait_for()
     assert page.evaluate("() => scrollY") == top
-    builds.cancel(second.id, by=Actor("mary"))
-    assert site.container.catalog.builds(BuildFilter(model=model)).builds[0].state == "cancelled"
+    builds.cancel(first.id, by=Actor("mary"))
+    assert {build.state for build in site.container.catalog.builds(BuildFilter(model=model)).builds} == {
+        "cancelled"
+    }
+
+
+def test_the_front_page_keeps_its_places_while_its_reader_uses_it(site: Site, page: Page) -> None:
+    model, builds = "browser/front-places", site.container.builds
+    (first,) = site.registry.submit(model=model, targets=[V4]).builds
+    page.clock.install()
+    page.goto("/")
+    before = page.locator("[data-part=models] [data-row]").evaluate_all(
+        "all => all.map(row => row.dataset.row)"
+    )
+    page.locator("[data-part=models] [data-row] a").first.focus()
+    builds.cancel(first.id, by=Actor("mary"))
+    site.registry.submit(model="browser/front-places-2", targets=[V4])
+    go_on(page)
+    after = page.locator("[data-part=models] [data-row]").evaluate_all(
+        "all => all.map(row => row.dataset.row)"
+    )
+    assert before == after
+    assert shifts(page) == []

@@ -22,6 +22,7 @@ NO_PAGES = {
     "lines",  # parts of a build's page
     "steps",
     "referrer",  # a file
+    "search",  # what a form leads to: test_search.py
     "models",  # likewise
     "sign_in",  # leads whoever signed in away; see below
     "sign_in_answer",  # to and from the provider: test_provider_sign_in.py

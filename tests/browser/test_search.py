@@ -7,14 +7,18 @@ from typing import TYPE_CHECKING
 
 from playwright.sync_api import expect
 
+from pt2hub.domain.tokens import Actor
+from support.registry import V4
+
 if TYPE_CHECKING:
     from playwright.sync_api import Locator, Page
 
-    from support.browser import Axe, Watch
+    from support.browser import Axe, Shoot, Watch
+    from support.site import Site
 
 
 def found(page: Page) -> Locator:
-    return page.get_by_role("option")
+    return page.locator("#found").get_by_role("option")
 
 
 def test_models_are_found_while_their_names_are_typed_and_opened_by_the_keyboard(
@@ -22,7 +26,7 @@ def test_models_are_found_while_their_names_are_typed_and_opened_by_the_keyboard
 ) -> None:
     page.goto("/changes")
     page.keyboard.press("/")
-    field = page.get_by_role("combobox", name="Search models")
+    field = page.get_by_role("combobox", name="Search", exact=True)
     expect(field).to_be_focused()
     page.keyboard.type("RESNET")
     expect(found(page).first).to_contain_text("resnet")
@@ -41,14 +45,14 @@ def test_models_are_found_while_their_names_are_typed_and_opened_by_the_keyboard
 
 def test_a_click_opens_a_model_and_escape_closes_the_list_and_keeps_what_was_typed(page: Page) -> None:
     page.goto("/targets")
-    field = page.get_by_role("combobox", name="Search models")
+    field = page.get_by_role("combobox", name="Search", exact=True)
     field.fill("demo-")
-    expect(found(page)).to_have_count(8)
+    expect(found(page)).to_have_count(6)
     page.keyboard.press("Escape")
     expect(found(page)).to_have_count(0)
     expect(field).to_have_value("demo-")
     page.keyboard.press("ArrowDown")
-    expect(found(page)).to_have_count(8)
+    expect(found(page)).to_have_count(6)
     name = found(page).nth(3).locator("span").inner_text()
     found(page).nth(3).click()
     page.wait_for_url(f"**/models/{name}")
@@ -56,18 +60,18 @@ def test_a_click_opens_a_model_and_escape_closes_the_list_and_keeps_what_was_typ
 
 def test_enter_without_a_choice_leads_to_all_that_were_found(page: Page) -> None:
     page.goto("/changes")
-    page.get_by_role("combobox", name="Search models").fill("resnet")
+    page.get_by_role("combobox", name="Search", exact=True).fill("resnet")
     page.keyboard.press("Enter")
-    page.wait_for_url("**/?q=resnet")
-    expect(page.get_by_role("heading", level=1)).to_have_text("Models matching “resnet”")
+    page.wait_for_url("**/search?q=resnet")
+    expect(page.get_by_role("heading", level=1)).to_have_text("Search for “resnet”")
     expect(page.get_by_role("searchbox").or_(page.get_by_role("combobox"))).to_have_value("resnet")
 
 
 def test_what_nobody_has_is_said_and_a_server_that_is_away_breaks_nothing(page: Page, watch: Watch) -> None:
     page.goto("/")
-    field = page.get_by_role("combobox", name="Search models")
+    field = page.get_by_role("combobox", name="Search", exact=True)
     field.fill("<b>no such model</b>")
-    expect(page.get_by_role("status").filter(has_text="No model found")).to_be_attached()
+    expect(page.get_by_role("status").filter(has_text="Nothing found")).to_be_attached()
     expect(found(page)).to_have_count(0)
     page.context.set_offline(True)
     field.fill("resnet")
@@ -81,7 +85,25 @@ def test_what_nobody_has_is_said_and_a_server_that_is_away_breaks_nothing(page: 
 
 def test_search_works_without_scripts(plain_page: Page) -> None:
     plain_page.goto("/targets")
-    plain_page.get_by_label("Search models").fill("resnet")
+    plain_page.get_by_label("Search", exact=True).fill("resnet")
     plain_page.keyboard.press("Enter")
-    plain_page.wait_for_url("**/?q=resnet")
-    assert plain_page.locator(".overview").count() > 0
+    plain_page.wait_for_url("**/search?q=resnet")
+    assert plain_page.locator("main [data-rows] a").count() > 0
+
+
+def test_builds_and_targets_are_found_too_and_the_page_of_the_search_is_right(
+    site: Site, page: Page, axe: Axe, shoot: Shoot
+) -> None:
+    (build,) = site.registry.submit(model="browser/search", targets=[V4]).builds
+    site.container.builds.cancel(build.id, by=Actor("mary"))
+    page.goto("/")
+    field = page.get_by_role("combobox", name="Search", exact=True)
+    field.fill(build.id[:8])
+    expect(found(page).first).to_contain_text("browser/search@1")
+    page.keyboard.press("Enter")  # one alone has this beginning
+    page.wait_for_url(f"**/builds/{build.id}")
+    page.goto("/search?q=demo")
+    axe(page)
+    shoot(page, "search")
+    page.keyboard.press("j")
+    expect(page.locator("main [data-rows] a").first).to_be_focused()

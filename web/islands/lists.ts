@@ -1,14 +1,15 @@
-/** Live updates of lists of builds, while a listed build is open and the page is visible. */
+/** Live updates of lists while the page is visible: often while a listed build is open, else now and then. */
 
 import { fetchPart, signature } from "./page-parts";
 import { showTimes } from "./times";
 
 const PAUSE_MS = 5000;
+const LONG_PAUSE_MS = 15_000;
 
-/** Refreshes the list until all its builds are finished. */
 async function keepFresh(root: HTMLElement): Promise<void> {
-  while (root.dataset["open"] === "true") {
-    await new Promise((done) => setTimeout(done, PAUSE_MS));
+  for (;;) {
+    const pause = root.dataset["open"] === "true" ? PAUSE_MS : LONG_PAUSE_MS;
+    await new Promise((done) => setTimeout(done, pause));
     await visible();
     // If the server does not answer, the next round retries.
     await refresh(root).catch(() => undefined);
@@ -22,18 +23,20 @@ async function visible(): Promise<void> {
 async function refresh(root: HTMLElement): Promise<void> {
   const fresh = await fetchPart(root.dataset["fresh"] ?? "");
   showTimes(fresh);
+  const parts = [...document.querySelectorAll<HTMLElement>("[data-part]")];
+  const isRead = parts.some(isUsed);
   for (const found of fresh.querySelectorAll<HTMLElement>("[data-part]")) {
-    const old = document.querySelector<HTMLElement>(`[data-part="${found.dataset["part"]}"]`);
-    if (old) update(old, found);
+    const old = parts.find((part) => part.dataset["part"] === found.dataset["part"]);
+    if (old) update(old, found, isRead);
   }
   root.dataset["open"] = fresh.querySelector<HTMLElement>("[data-open]")?.dataset["open"] ?? "false";
 }
 
-/** Updates row by row if both have rows, otherwise as a whole. */
-function update(old: HTMLElement, fresh: HTMLElement): void {
+/** Updates row by row if both have rows, otherwise as a whole, unless that would move what is being read. */
+function update(old: HTMLElement, fresh: HTMLElement, isRead: boolean): void {
   const [rows, to] = [old.querySelector("[data-rows]"), fresh.querySelector("[data-rows]")];
   if (rows && to) updateRows(rows, to);
-  else if (signature(old) !== signature(fresh) && !isUsed(old)) old.replaceChildren(...fresh.childNodes);
+  else if (signature(old) !== signature(fresh) && !isRead) old.replaceChildren(...fresh.childNodes);
   showTimes(old);
 }
 

@@ -1,13 +1,15 @@
-/** Search as you type, at the top of every page. Without scripts, the form searches on the front page. */
+/** Search as you type, at the top of every page. Without scripts, the form leads to the page of the search. */
 
 const DELAY_MS = 120;
-const MAX_RESULTS = 8;
+const MAX_PER_KIND = 6;
 
-/** A search result. */
+/** A search result; see `wire/search.py`. */
 interface Found {
+  kind: "model" | "version" | "build" | "target" | "publisher";
   name: string;
-  newest_ready: number | null;
-  aliases: Record<string, number>;
+  detail: string;
+  model: string | null;
+  number: number | null;
 }
 
 /** Enables the form `[data-search]`. */
@@ -31,7 +33,7 @@ class Search {
     private readonly input: HTMLInputElement,
   ) {
     Object.assign(this.list, { id: "found", className: "found", role: "listbox", hidden: true });
-    this.list.setAttribute("aria-label", "Models");
+    this.list.setAttribute("aria-label", "Search results");
     Object.assign(this.status, { className: "visually-hidden", role: "status" });
     form.append(this.list, this.status);
     for (const [name, value] of Object.entries({ role: "combobox", "aria-controls": "found", "aria-expanded": "false", "aria-autocomplete": "list" }))
@@ -62,21 +64,21 @@ class Search {
     if (!text) return this.close();
     this.request = new AbortController();
     try {
-      const query = new URLSearchParams({ search: text, limit: String(MAX_RESULTS) });
-      const answer = await fetch(`/api/v1/models?${query}`, { signal: this.request.signal });
-      if (answer.ok) this.show(text, ((await answer.json()) as { models: Found[] }).models);
+      const query = new URLSearchParams({ q: text, limit: String(MAX_PER_KIND) });
+      const answer = await fetch(`/api/v1/search?${query}`, { signal: this.request.signal });
+      if (answer.ok) this.show(text, ((await answer.json()) as { hits: Found[] }).hits);
     } catch {
       // Superseded by further typing, or the server is unavailable; the form still works and shows the error.
     }
   }
 
-  private show(text: string, models: readonly Found[]): void {
+  private show(text: string, hits: readonly Found[]): void {
     if (document.activeElement !== this.input) return;
     const chosen = this.options[this.active]?.dataset["to"];
-    this.list.replaceChildren(...models.map((model, index) => option(model, text, index)));
+    this.list.replaceChildren(...hits.map((hit, index) => option(hit, text, index)));
     this.choose(this.options.findIndex((item) => item.dataset["to"] === chosen));
-    this.status.textContent = models.length ? `${models.length === MAX_RESULTS ? "The first " : ""}${models.length} found` : "No model found";
-    this.open(models.length > 0);
+    this.status.textContent = hits.length ? `${hits.length} found` : "Nothing found";
+    this.open(hits.length > 0);
   }
 
   private open(yes: boolean): void {
@@ -130,13 +132,22 @@ class Search {
 }
 
 /** Options contain no links, which screen readers would not announce. */
-function option(model: Found, text: string, index: number): HTMLElement {
+function option(hit: Found, text: string, index: number): HTMLElement {
   const item = document.createElement("li");
   Object.assign(item, { id: `found-${index}`, role: "option" });
   item.setAttribute("aria-selected", "false");
-  item.dataset["to"] = `/models/${model.name}`; // names are made of letters, digits and . _ - around one slash
-  item.append(marked(model.name, text), detail(model));
+  item.dataset["to"] = address(hit);
+  item.append(marked(hit.name, text), detail(hit));
   return item;
+}
+
+/** The page of what was found. Names of models are made of letters, digits and . _ - around one slash. */
+function address(hit: Found): string {
+  const name = encodeURIComponent(hit.name);
+  if (hit.kind === "version") return `/models/${hit.model}/versions/${hit.number}`;
+  if (hit.kind === "build") return `/builds/${name}`;
+  if (hit.kind === "target") return `/targets?target=${name}`;
+  return hit.kind === "publisher" ? `/versions?publisher=${name}` : `/models/${hit.name}`;
 }
 
 function follow(item: HTMLElement | null, elsewhere: boolean): void {
@@ -148,7 +159,7 @@ function follow(item: HTMLElement | null, elsewhere: boolean): void {
 
 function marked(name: string, text: string): HTMLElement {
   const shown = document.createElement("span");
-  const at = name.indexOf(text.toLowerCase());
+  const at = name.toLowerCase().indexOf(text.toLowerCase());
   const mark = document.createElement("mark");
   mark.textContent = name.slice(at, at + text.length);
   if (at < 0) shown.textContent = name;
@@ -156,9 +167,8 @@ function marked(name: string, text: string): HTMLElement {
   return shown;
 }
 
-function detail(model: Found): HTMLElement {
+function detail(hit: Found): HTMLElement {
   const shown = document.createElement("small");
-  const aliases = Object.entries(model.aliases).map(([name, number]) => `${name} ${number}`);
-  shown.textContent = [model.newest_ready ? `version ${model.newest_ready}` : "none ready", ...aliases.slice(0, 3)].join(" · ");
+  shown.textContent = [hit.kind === "model" ? "" : hit.kind, hit.detail].filter(Boolean).join(" · ");
   return shown;
 }

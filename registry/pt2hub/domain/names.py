@@ -26,6 +26,8 @@ REFERENCE_PATTERN = (
 )
 MAX_NAME = 200
 """Maximum characters of a model name. OCI allows 255 including the host, which is not known here."""
+PRODUCTION_PREFIXES = ("prod", "live")
+"""Beginnings of the names of aliases in production."""
 _FEW_MODULES = 2
 """Modules that are all named."""
 

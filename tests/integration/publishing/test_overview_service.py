@@ -1,67 +1,198 @@
-"""Overviews of models and numbers, over a real PostgreSQL."""
+"""Overviews of models, what needs somebody, and numbers, over a real PostgreSQL."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import pytest
+
 from pt2hub.domain.tokens import Actor
-from pt2hub.errors import CompileFailed
+from pt2hub.errors import CompileFailed, InvalidInput, UnknownTarget
 from pt2hub.server.pages.trend_texts import format_trend
+from pt2hub.server.views.overview import ModelFilter
 from support.figures import Run, latency, measured, versions
-from support.registry import GPU, V4
+from support.registry import GPU, V3, V4
 
 if TYPE_CHECKING:
-    from pt2hub.server.views.overview import ModelOverview
+    from pt2hub.server.views.overview import AliasChoice, ModelOverview, Order
     from support.registry import Registry
 
 MODEL = "vision/resnet18"
 
 
 def overview(registry: Registry, name: str = MODEL) -> ModelOverview:
-    (found,) = registry.services.overview.models(name).models
+    (found,) = registry.services.overview.models(ModelFilter(search=name)).models
     return found
 
 
-def flag(registry: Registry, number: int, kind: str, outcome: str) -> None:
+def flag(
+    registry: Registry, number: int, kind: str, outcome: str, ratio: float = 1.5, model: str = MODEL
+) -> None:
     registry.sql(
         "INSERT INTO performance_events (series_id, model_id, kind, number, before, outcome, ratio, method) "
-        "SELECT id, model_id, %s, %s::int, %s::int - 1, %s, 1.5, 'series' FROM series "
-        "WHERE metric = 'latency_p50' AND batch = 2 AND implementation = 'artifact'",
+        "SELECT id, model_id, %s, %s::int, %s::int - 1, %s, %s, 'series' FROM series "
+        "WHERE metric = 'latency_p50' AND batch = 2 AND implementation = 'artifact' "
+        "AND model_id = (SELECT id FROM models WHERE name = %s)",
         kind,
         number,
         number,
         outcome,
+        ratio,
+        model,
     )
 
 
-def test_a_model_says_where_its_newest_version_stands_beside_the_newest_ready_one(registry: Registry) -> None:
+def promote(registry: Registry, number: int, model: str = MODEL, alias: str = "prod") -> None:
+    known = registry.services.catalog.model(model).aliases.get(alias)
+    registry.services.aliases.move(
+        model, alias, number, expected=known, reason="it is better", by=Actor("mary")
+    )
+
+
+def names(registry: Registry, order: Order, wanted: ModelFilter | None = None) -> list[str]:
+    found = registry.services.overview.models(wanted or ModelFilter(), order=order)
+    return [item.model.name for item in found.models]
+
+
+def test_a_model_shows_the_version_in_production_and_the_last_build(registry: Registry) -> None:
     versions(registry, 2)
+    before = overview(registry)
+    assert (before.production, before.shown) == (None, 2)
+    promote(registry, 1)
+    failing = registry.submit(checks={"tolerance": 0.5}).builds[0].id
+    assert overview(registry).build
+    registry.services.builds.fail(registry.claim(failing), CompileFailed("no"))
     found = overview(registry)
-    assert (found.model.newest_ready, found.newest_state, found.ready_at) == (2, "ready", found.newest_at)
-    failing = registry.submit(checks={"tolerance": 0.5})
-    assert overview(registry).newest_state == "pending"
-    registry.services.builds.fail(registry.claim(failing.builds[0].id), CompileFailed("no"))
-    after = overview(registry)
-    assert (after.model.newest, after.model.newest_ready, after.newest_state) == (3, 2, "failed")
-    assert after.ready_at == found.ready_at != after.newest_at
+    assert found.production
+    assert (found.production.alias, found.production.number, found.production.by) == ("prod", 1, "mary")
+    assert found.speed
+    assert (found.shown, found.speed.series.newest) == (1, 1)  # not the newest version's
+    assert found.build
+    assert (found.build.id, found.build.number, found.build.state) == (failing, 3, "failed")
 
 
-def test_a_trend_holds_the_newest_flagged_change_within_its_figures(registry: Registry) -> None:
-    many = versions(registry, 25)
-    assert format_trend(overview(registry).trends[0]) == "steady"
-    (trend,) = overview(registry).trends
-    assert (trend.series.target, trend.series.batch, trend.change, trend.change_index) == (V4, 2, None, None)
-    assert len(trend.series.values) == 20  # versions 6 to 25
-    flag(registry, 5, "change_point", "worse")  # before them
-    assert overview(registry).trends == (trend,)
-    flag(registry, 8, "comparison", "worse")
+def test_of_several_production_aliases_the_one_with_the_shortest_name_counts(registry: Registry) -> None:
+    versions(registry, 3)
+    for alias, number in (("prod-eu", 1), ("live", 2), ("candidate", 3)):
+        promote(registry, number, alias=alias)
+    found = overview(registry).production
+    assert found
+    assert (found.alias, found.number) == ("live", 2)
+
+
+def test_the_speed_is_that_on_a_gpu_before_a_cpu_and_on_the_chosen_target(registry: Registry) -> None:
+    registry.worker("gpu", GPU)
+    registry.worker("cpu", V4)
+    view = registry.submit(targets=[V4, GPU])
+    on_cpu = registry.published(view)
+    claim = registry.claim(view.builds[1].id, "gpu")
+    registry.services.builds.publish(claim, registry.publication(claim, code=b"gpu"))
+    measured(registry, on_cpu, latency(7.0, batch=2), run=Run(day=2))
+    main = overview(registry).speed
+    assert main
+    assert main.series.target == GPU
+    (found,) = registry.services.overview.models(ModelFilter(target=V4)).models
+    assert found.speed
+    assert (found.speed.series.target, found.speed.series.value) == (V4, 7.0)
+    assert names(registry, "name", ModelFilter(target=V3)) == []
+
+
+def test_a_trend_ends_at_the_version_in_production(registry: Registry) -> None:
+    versions(registry, 25)
+    promote(registry, 22)
+    speed = overview(registry).speed
+    assert speed
+    assert format_trend(speed) == "steady"
+    assert (speed.series.target, speed.series.batch, speed.series.newest) == (V4, 2, 22)
+    assert len(speed.series.values) == 20  # versions 3 to 22
+    flag(registry, 2, "change_point", "better")  # before them
+    flag(registry, 24, "comparison", "better")  # after them
+    assert overview(registry).speed == speed
     flag(registry, 10, "comparison", "worse")
     flag(registry, 10, "change_point", "better")
-    (changed,) = overview(registry).trends
+    changed = overview(registry).speed
+    assert changed
     assert changed.change
-    assert (changed.change.number, changed.change.kind, changed.change_index) == (10, "change_point", 4)
-    measured(registry, many[-1], latency(10.5, batch=2), run=Run(day=1))
-    assert overview(registry).trends[0].change == changed.change
+    assert (changed.change.number, changed.change.kind, changed.change_index) == (10, "change_point", 7)
+
+
+def test_a_regression_counts_until_a_version_up_to_production_is_better(registry: Registry) -> None:
+    versions(registry, 6)
+    promote(registry, 3)
+    flag(registry, 4, "comparison", "worse", 1.3)  # not in production
+    assert overview(registry).regression is None
+    flag(registry, 2, "comparison", "worse", 1.2)
+    found = overview(registry).regression
+    assert found
+    assert (found.number, found.before, found.production, found.ratio, found.others) == (2, 1, 3, 1.2, 0)
+    flag(registry, 5, "comparison", "better", 0.8)
+    assert overview(registry).regression == found  # production does not have that version
+    assert [item.model for item in registry.services.overview.attention().regressions] == [MODEL]
+    promote(registry, 6)
+    assert overview(registry).regression is None
+    assert registry.services.overview.attention().regressions == ()
+
+
+def test_the_worst_change_in_production_comes_first_then_the_newest(registry: Registry) -> None:
+    for model in ("a/fine", "b/slow", "c/slower", "d/loose"):
+        for tolerance in (0.1, 0.2):
+            registry.published(registry.submit(model=model, checks={"tolerance": tolerance}))
+    for model, ratio in (("b/slow", 1.1), ("c/slower", 1.4), ("d/loose", 1.9)):
+        flag(registry, 2, "comparison", "worse", ratio, model)
+    for model in ("c/slower", "b/slow", "a/fine"):
+        promote(registry, 2, model)
+    assert names(registry, "change") == ["c/slower", "b/slow", "d/loose", "a/fine"]
+    assert names(registry, "recent") == ["a/fine", "b/slow", "c/slower", "d/loose"]
+    assert names(registry, "name") == ["a/fine", "b/slow", "c/slower", "d/loose"]
+
+
+@pytest.mark.parametrize("order", ["change", "recent", "name"])
+def test_each_order_has_pages_without_gaps(registry: Registry, order: Order) -> None:
+    registry.sql(
+        "INSERT INTO models (name) SELECT 'team/m' || lpad(n::text, 2, '0') FROM generate_series(1, 7) AS n"
+    )
+    seen, after = [], ""
+    while True:
+        page = registry.services.overview.models(order=order, after=after, limit=3)
+        seen += [item.model.name for item in page.models]
+        if page.next is None:
+            break
+        after = page.next
+    assert seen == [f"team/m{number:02}" for number in range(1, 8)]
+    gone = registry.services.overview.models(order="recent", after="team/none")
+    assert gone.models == ()
+
+
+@pytest.mark.parametrize(
+    ("alias", "found"), [("", 3), ("prod", 1), ("any", 2), ("none", 1)], ids=["all", "prod", "any", "none"]
+)
+def test_models_are_chosen_by_their_aliases(registry: Registry, alias: AliasChoice, found: int) -> None:
+    for model in ("a/one", "a/two", "b/three"):
+        registry.published(registry.submit(model=model))
+    promote(registry, 1, "a/one")
+    promote(registry, 1, "a/two", "staging")
+    assert len(names(registry, "name", ModelFilter(alias=alias))) == found
+    assert names(registry, "name", ModelFilter(team="b")) == ["b/three"]
+
+
+def test_models_are_chosen_by_labels_of_their_own_and_of_what_is_in_production(registry: Registry) -> None:
+    for model, labels in (("a/one", {"stage": "x"}), ("b/two", {}), ("c/three", {})):
+        registry.published(registry.submit(model=model, labels=labels))
+    registry.services.labels.change(
+        "b/two", None, put={"owner": "search"}, remove=(), expected={}, by=Actor("mary")
+    )
+    for label, found in (
+        ("stage", ["a/one"]),
+        ("stage=y", []),
+        ("owner", ["b/two"]),
+        ("owner=search", ["b/two"]),
+    ):
+        assert names(registry, "change", ModelFilter(label=label)) == found, label
+    with pytest.raises(InvalidInput, match="No model or version has a label ownre") as refused:
+        names(registry, "name", ModelFilter(label="ownre"))
+    assert refused.value.hint == "Did you mean owner?"
+    with pytest.raises(UnknownTarget):
+        names(registry, "name", ModelFilter(target="nowhere"))
 
 
 def test_a_page_of_models_takes_as_many_statements_as_one_model(
@@ -70,20 +201,56 @@ def test_a_page_of_models_takes_as_many_statements_as_one_model(
     for model in ("a/one", "b/two", "c/three", "d/four"):
         registry.published(registry.submit(model=model))
     statements.clear()
-    registry.services.overview.models("a/one")
+    registry.services.overview.models(ModelFilter(search="a/one"))
     for_one = len(statements)
     page = registry.services.overview.models(limit=3)
     assert [item.model.name for item in page.models] == ["a/one", "b/two", "c/three"]
-    assert all(item.trends and item.newest_state == "ready" for item in page.models)
+    assert all(item.speed and item.build for item in page.models)
     assert len(statements) == 2 * for_one
-    rest = registry.services.overview.models(after=page.next or "", limit=3)
-    assert ([item.model.name for item in rest.models], rest.next) == (["d/four"], None)
 
 
-def test_a_model_without_versions_is_shown_too(registry: Registry) -> None:
-    registry.sql("INSERT INTO models (name) VALUES ('a/empty')")
+def test_a_model_without_versions_and_one_with_a_long_name_are_shown_too(registry: Registry) -> None:
+    long = f"team/{'n' * 195}"
+    registry.sql("INSERT INTO models (name) VALUES ('a/empty'), (%s)", long)
     found = overview(registry, "a/empty")
-    assert (found.model.newest, found.newest_state, found.newest_at, found.trends) == (None, None, None, ())
+    assert (found.model.newest, found.production, found.speed, found.build, found.shown) == (None,) * 5
+    assert overview(registry, long).model.name == long
+
+
+def test_failed_builds_of_newest_versions_need_somebody(registry: Registry) -> None:
+    registry.worker("w1")
+    old, new = (registry.submit(checks={"tolerance": value}).builds[0].id for value in (0.1, 0.2))
+    for build in (old, new):
+        registry.services.builds.fail(registry.claim(build), CompileFailed("no"))
+    (found,) = registry.services.overview.attention().failed
+    assert (found.id, found.number, found.target, found.code) == (new, 2, V4, "compile_failed")
+    registry.sql("UPDATE builds SET created_at = now() - interval '31 days'")
+    assert registry.services.overview.attention().failed == ()
+
+
+def test_builds_without_a_live_worker_need_somebody(registry: Registry) -> None:
+    registry.worker("w1")
+    registry.worker("gone", GPU)
+    registry.submit(targets=[V4, GPU])
+    registry.silence("gone")
+    (found,) = registry.services.overview.attention().queues
+    assert (found.target, found.builds) == (GPU, 1)
+
+
+def test_versions_in_production_that_were_not_measured_need_somebody(registry: Registry) -> None:
+    registry.published()
+    attention = registry.services.overview.attention()
+    assert (attention.has_production, attention.unmeasured) == (False, ())
+    promote(registry, 1)
+    assert registry.services.overview.attention().unmeasured == ()
+    registry.sql("DELETE FROM series_points")
+    registry.sql("DELETE FROM measurements")
+    registry.sql("UPDATE builds SET state = 'cancelled' WHERE kind = 'measure'")
+    attention = registry.services.overview.attention()
+    (found,) = attention.unmeasured
+    assert (found.model, found.number, found.alias, attention.has_production) == (MODEL, 1, "prod", True)
+    row = overview(registry)
+    assert (row.speed, row.measurement) == (None, "not_measured")
 
 
 def test_totals_count_what_goes_on_and_what_failed_lately(registry: Registry) -> None:

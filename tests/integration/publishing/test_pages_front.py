@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING
 
 import pytest
@@ -43,86 +44,149 @@ def flag(registry: Registry, number: int, outcome: str = "worse", ratio: float =
 def test_an_empty_server_says_how_to_publish_and_that_nobody_works(web: FlaskClient) -> None:
     page = read(web, "/")
     assert "No models yet." in page.text
+    assert "pt2hub spec init SPEC.yaml" in page.text
     assert "pt2hub publish SPEC.yaml --wait" in page.text
     assert "0 workers for 0 targets" in page.text
 
 
-def test_the_front_page_says_what_there_is_what_is_in_production_how_it_moved_and_what_failed(
+def test_the_front_page_says_whether_production_is_fine_what_changed_and_what_failed(
     web: FlaskClient, served: Registry
 ) -> None:
     for tolerance, said in ((0.1, "one version measured"), (0.2, "inconclusive")):
         served.published(served.submit(checks={"tolerance": tolerance}))
         assert said in read(web, "/").text
-    failing = served.submit(checks={"tolerance": 0.3}).builds[0].id
-    served.services.builds.fail(served.claim(failing), CompileFailed("no <b>such</b> thing"))
     for alias, number in (("candidate", 2), ("prod", 1)):
         served.services.aliases.move(MODEL, alias, number, expected=None, reason="first", by=Actor("t"))
+    assert "Production is fine: no regressions, no failed builds." in read(web, "/").text
+    failing = served.submit(checks={"tolerance": 0.3}).builds[0].id
+    served.services.builds.fail(served.claim(failing), CompileFailed("no <b>such</b> thing"))
     flag(served, 2)
-    served.sql("UPDATE models SET description = '<script>alert(1)</script> sorts pictures'")
+    assert "1 build failed." in read(web, "/").text  # version 2 is not in production
+    served.services.aliases.move(MODEL, "prod", 2, expected=1, reason="second", by=Actor("t"))
     page = read(web, "/")
-    assert "vision/resnet18 <script>alert(1)</script> sorts pictures" in page.text
-    assert "ready 2" in page.text
-    assert "failed 3" in page.text
-    assert "prod 1 candidate 2" in page.text  # what is in production comes first
-    assert f"15.0 % slower since 2 {V4}" in page.text
-    assert "1 version regressed 0 improved, last 30 days 1 build failed last 7 days" in page.text
+    assert "1 model in production is slower than before; 1 build failed." in page.text
+    assert "vision/resnet18@2 is 15.0 % slower since 2 on CPU v4" in page.text
+    assert "vision/resnet18@3 failed on CPU v4" in page.text
     assert "compile_failed" in page.text
+    assert "1 failed in 7 days · 1 regressed, 0 improved in 30 days" in page.text
     known = {
         f"/models/{MODEL}",
         f"/models/{MODEL}/versions/2",
+        f"/models/{MODEL}/versions/3",
         f"/models/{MODEL}/aliases/prod",
+        f"/models/{MODEL}/performance?metric=latency_p50&target={V4}",
         f"/models/{MODEL}/performance?metric=latency_p50&target={V4}&batch=2",
         f"/compare?before=vision/resnet18@1&after=vision/resnet18@2&target={V4}",
         f"/builds/{failing}",
-        "/builds?state=failed",
         "/builds?state=failed&days=7",
         "/changes?outcome=worse",
     }
     assert known <= set(page.links)
 
 
-def test_models_come_in_pages_by_name_and_only_the_first_says_what_goes_on(
+def test_the_list_refreshes_in_parts_and_names_are_text(web: FlaskClient, served: Registry) -> None:
+    served.submit()
+    served.sql("UPDATE models SET description = '<script>alert(1)</script> sorts pictures'")
+    whole = web.get("/").get_data(as_text=True)
+    assert "<script>alert" not in whole
+    assert "&lt;script&gt;alert(1)&lt;/script&gt; sorts pictures" in whole
+    part = web.get("/?part=list").get_data(as_text=True)
+    assert "<html" not in part
+    assert [f'data-part="{name}"' in part for name in ("attention", "totals", "models", "pages")] == [
+        True
+    ] * 4
+    assert f'data-row="{MODEL}"' in part
+
+
+def test_more_than_a_few_things_that_need_somebody_are_behind_a_link(
+    web: FlaskClient, served: Registry
+) -> None:
+    for number in range(9):
+        build = served.submit(model=f"team/m{number}").builds[0].id
+        served.services.builds.fail(served.claim(build), CompileFailed("no"))
+    page = read(web, "/")
+    assert (page.text.count("failed on"), "3 more" in page.text) == (6, True)
+    assert read(web, "/?all=1").text.count("failed on") == 9
+
+
+def test_models_come_in_pages_and_only_the_first_says_what_goes_on(
     web: FlaskClient, served: Registry
 ) -> None:
     served.sql(
-        "INSERT INTO models (name) SELECT 'team/m' || lpad(n::text, 2, '0') FROM generate_series(1, 45) AS n"
+        "INSERT INTO models (name) SELECT 'team/m' || lpad(n::text, 2, '0') FROM generate_series(1, 60) AS n"
     )
     address, seen = "/", []
     while address:
         page = read(web, address)
-        assert ("Latest builds" in page.text) == (address == "/")
+        assert ("workers for" in page.text) == (address == "/")
         seen += [link for link in page.links if link.startswith("/models/") and link.count("/") == 3]
         address = next((link for link in page.links if link.startswith("/?after=")), "")
-    assert seen == [f"/models/team/m{number:02}" for number in range(1, 46)]
+    assert seen == [f"/models/team/m{number:02}" for number in range(1, 61)]
 
 
-def test_search_finds_parts_of_names_keeps_what_was_typed_and_pages(
+def test_a_part_of_the_name_finds_models_keeps_what_was_typed_and_pages(
     web: FlaskClient, served: Registry
 ) -> None:
-    served.sql("INSERT INTO models (name) SELECT 'nlp/bert' || n FROM generate_series(1, 21) AS n")
+    served.sql("INSERT INTO models (name) SELECT 'nlp/bert' || n FROM generate_series(1, 26) AS n")
     served.sql("INSERT INTO models (name) VALUES ('vision/vit')")
     page = read(web, "/?q=BERT")
     assert ("q", "BERT") in page.fields
     assert "vision/vit" not in page.text
     following = next(link for link in page.links if link.startswith("/?q=BERT&after="))
     assert "nlp/bert9" in read(web, following).text
-    assert "No models match “%_<b>”." in read(web, "/?q=%25_<b>").text
+    assert "No models match." in read(web, "/?q=%25_<b>").text
     assert "No models match" in read(web, f"/?q={'x' * 3000}").text
     assert "Models matching" not in read(web, "/?q=%00%20").text
     assert "invalid model name" in read(web, "/?after=%00", 422).text
+
+
+def test_filters_and_the_order_are_in_the_address_and_wrong_ones_come_back(
+    web: FlaskClient, served: Registry
+) -> None:
+    served.published(served.submit(labels={"owner": "search"}))
+    for query in ("alias=none", "team=vision", "label=owner", f"target={V4}", "sort=name", "sort=recent"):
+        page = read(web, f"/?{query}")
+        assert f"/models/{MODEL}" in page.links, query
+    for query in ("alias=prod", "team=nlp", "label=owner=ranking", f"target={GPU}"):
+        page = read(web, f"/?{query}")
+        assert "No models match." in page.text, query
+    for query, said in (
+        ("alias=some", "Invalid alias"),
+        ("sort=size", "Must be one of change, recent, name."),
+        ("label=ownre", "Did you mean owner?"),
+        ("label==", "label"),
+        ("target=nowhere", "unknown target"),
+    ):
+        assert said in read(web, f"/?{query}", 422).text, query
+    assert ("label", "ownre") in read(web, "/?label=ownre", 422).fields
+
+
+def test_a_name_of_200_characters_and_a_hundred_targets_fit(web: FlaskClient, served: Registry) -> None:
+    long = f"team/{'n' * 195}"
+    served.submit(model=long)
+    served.sql(
+        "INSERT INTO targets (name, torch, device, arch, cuda, os, machine) SELECT 'torch2.' || n || '-cu130-sm90', "
+        "'2.' || n, 'cuda', 'sm90', '130', 'linux', 'x86_64' FROM generate_series(20, 119) AS n"
+    )
+    for address in ("/", "/versions", "/builds", f"/search?q={long[:150]}"):
+        assert f"/models/{long}" in "".join(read(web, address).links), address
+    assert "H100 · torch 2.119" in read(web, "/").text
 
 
 def test_a_teams_models_have_an_address_and_so_has_the_list(web: FlaskClient, served: Registry) -> None:
     for name in ("vision/resnet18", "vision/vit", "demo-vision/resnet18"):
         served.submit(model=name)
     assert web.get("/models?q=vit").headers["Location"] == "/?q=vit"
-    page = read(web, "/models/vision")
-    assert [link for link in page.links if link.startswith("/models/") and "/versions/" not in link] == [
+    page = read(web, "/models/vision?sort=name")
+    assert [link for link in page.links if link.startswith("/models/") and link.count("/") == 3] == [
         "/models/vision/resnet18",
         "/models/vision/vit",
     ]
-    rest = read(web, "/models/vision?after=vision/resnet18")
-    assert ("/models/vision" in rest.links, "/models/vision/resnet18" in rest.links) == (True, False)
+    rest = read(web, "/models/vision?sort=name&after=vision/resnet18")
+    assert ("/models/vision?sort=name" in rest.links, "/models/vision/resnet18" in rest.links) == (
+        True,
+        False,
+    )
     assert "/models/vision" in read(web, "/models/vision/vit").links
     for address in ("/models/ision", "/models/Vision", "/models/%00", "/models/vision%25"):
         assert "Team " in read(web, address, 404).text
@@ -140,11 +204,19 @@ def test_changes_are_chosen_and_a_wrong_filter_comes_back_as_it_was_typed(
     flag(served, 2)
     flag(served, 3, "better", 0.8)
     page = read(web, "/changes")
-    assert f"worse vision/resnet18@2 @1 latency_p50 batch 2 15.0 % slower {V4} separate runs" in page.text
-    assert "better vision/resnet18@3 @2" in page.text
+    assert "2 regressions in the last 7 days" not in page.text
+    assert "1 regression in the last 7 days, not in production." in page.text
+    assert "worse 15.0 % slower on CPU v4 · torch 2.13 Compare with version 1" in page.text
+    assert "latency_p50 batch 2 15.0 % slower CPU v4 · torch 2.13 @1 separate runs" in page.text
+    assert "better 20.0 % faster on CPU v4 · torch 2.13" in page.text
     chosen = read(web, f"/changes?outcome=better&model={MODEL}&target={V4}")
     assert ("model", MODEL) in chosen.fields
-    assert "resnet18@2 @1" not in chosen.text
+    assert "resnet18@2" not in chosen.text
+    assert "resnet18@3" in chosen.text
+    assert read(web, "/changes?model=vision&since=7").text.count("resnet18@") >= 2
+    assert "No changes match." in read(web, "/changes?model=audio").text
+    worst = read(web, "/changes?sort=worst").text
+    assert worst.index("15.0 % slower") < worst.index("20.0 % faster")
     assert "No changes match." in read(web, f"/changes?target={GPU}").text
     for query, status, said in (
         ("model=vision/resnet81", 404, "Did you mean vision/resnet18?"),
@@ -152,6 +224,9 @@ def test_changes_are_chosen_and_a_wrong_filter_comes_back_as_it_was_typed(
         ("target=nowhere", 422, "unknown target"),
         ("outcome=bad", 422, "outcome"),
         ("after=yesterday", 422, "Invalid cursor"),
+        ("sort=worst&after=yesterday", 422, "Invalid cursor"),
+        ("sort=best", 422, "Unknown order"),
+        ("since=8", 422, "Invalid number of days"),
     ):
         assert said in read(web, f"/changes?{query}", status).text
     assert ("model", "vision/resnet81") in read(web, "/changes?model=vision/resnet81", 404).fields
@@ -161,12 +236,16 @@ def test_changes_come_in_pages_that_keep_their_filters(web: FlaskClient, served:
     served.published()
     for number in range(2, 62):
         flag(served, number)
-    page = read(web, "/changes?outcome=worse")
-    (following,) = [link for link in page.links if link.startswith("/changes?") and "after=" in link]
-    assert "outcome=worse" in following
-    last = read(web, following)
-    assert "@11 @10" in last.text
-    assert "/changes?outcome=worse" in last.links  # back to the first page
+    for order in ("", "&sort=worst"):
+        address, seen = f"/changes?outcome=worse{order}", []
+        while address:
+            page = read(web, address)
+            seen += re.findall(r"resnet18@(\d+) ", page.text)
+            following = [link for link in page.links if link.startswith("/changes?") and "after=" in link]
+            assert all("outcome=worse" in link for link in following)
+            address = following[0] if following else ""
+        assert sorted(map(int, seen)) == list(range(2, 62)), "each version once"
+        assert f"/changes?outcome=worse{order}" in page.links  # back to the first page
 
 
 # -- targets and workers -----------------------------------------------------------------------------------
@@ -182,7 +261,8 @@ def test_workers_say_what_they_do_and_a_target_that_nobody_builds_for_stands_out
     served.step(served.claim(view.builds[0].id), "compile", "running", detail="kernel 3 of <b>9</b>")
     served.services.workers.leave("old")
     page = read(web, "/targets")
-    assert f"{GPU} no worker 0 0 0 1" in page.text
+    assert "no worker 0 0 0 1" in page.text
+    assert "1 of 2 targets has a live worker; nothing serves" in page.text
     assert "w1 busy vision/resnet18@1 compile kernel 3 of <b>9</b> 1 of 1" in page.text
     assert "EPYC, 2 cores" in page.text
     assert "in a sandbox" in page.text
@@ -193,6 +273,12 @@ def test_workers_say_what_they_do_and_a_target_that_nobody_builds_for_stands_out
     assert "w1" not in only.text
     assert "old left" in only.text
     assert "unknown target" in read(web, "/targets?target=%00", 422).text
+    for order in ("name", "workers", "running", "queued"):
+        assert "no worker 0 0 0 1" in read(web, f"/targets?sort={order}").text
+    assert "Invalid sort" in read(web, "/targets?sort=size", 422).text
+    for order in ("models", "stored", "builds"):
+        assert "vision stores" in read(web, f"/usage?sort={order}").text
+    assert "Invalid sort" in read(web, "/usage?sort=size", 422).text
 
 
 @pytest.mark.parametrize("address", ["/", "/?q=vit", "/changes", "/targets", "/targets?gone=1"])

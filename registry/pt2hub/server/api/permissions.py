@@ -82,7 +82,7 @@ _OPEN = (
 )
 _READING = {
     About.NOTHING: ("meta.targets", "metrics.metrics"),
-    About.LIST: ("labels.search", "models.models", "usage.usage", "workers.workers"),
+    About.LIST: ("labels.search", "models.models", "search.search", "usage.usage", "workers.workers"),
     About.PATH: (
         *("aliases.alias", "aliases.aliases", "aliases.moves", "artifacts.manifest", "models.model"),
         *("files.file", "files.files"),
@@ -106,7 +106,7 @@ _OPEN_PAGES = ("components", "sign_in", "sign_in_answer", "sign_in_elsewhere", "
 """Pages that change nothing but the reader's own cookies."""
 _READING_PAGES = {
     About.NOTHING: ("models", "targets"),
-    About.LIST: ("front", "team", "usage", "versions"),
+    About.LIST: ("front", "search", "team", "usage", "versions"),
     About.PATH: ("alias", "model", "performance", "promotion", "version"),
     About.QUERY: ("builds", "changes", "compare", "diff"),
     About.BUILD: ("build", "lines", "steps"),

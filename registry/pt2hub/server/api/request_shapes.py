@@ -27,6 +27,7 @@ from pt2hub.domain.tokens import Scope
 from pt2hub.server.services.promotion.reasons import MAX_REASON_CHARS
 from pt2hub.server.services.publishing.catalog import DEFAULT_LIMIT, MAX_DESCRIPTION_CHARS, MAX_LIMIT
 from pt2hub.server.services.publishing.descriptions import LINE_PATTERN, REASON_PATTERN, TEXT_PATTERN
+from pt2hub.server.services.publishing.search import DEFAULT_HITS, MAX_HITS, MAX_SEARCH_CHARS
 from pt2hub.wire.documents import JSON_TYPE
 
 DigestText = Annotated[str, Field(pattern=f"^{DIGEST_PATTERN}$", description="sha256: and 64 hex digits")]
@@ -356,6 +357,20 @@ class VersionSearchQuery(Parameters):
     ] = []
     after: Annotated[int | None, Field(ge=1, lt=2**63, description="`next` of the previous page")] = None
     limit: LimitNumber = DEFAULT_LIMIT
+
+
+class SearchQuery(Parameters):
+    """A text to search for."""
+
+    q: Annotated[
+        str,
+        Field(
+            max_length=MAX_SEARCH_CHARS,
+            pattern=_NO_NUL,
+            description="Part of a name, `team/name@3`, or the beginning of a digest or of a build's id (six characters)",
+        ),
+    ]
+    limit: Annotated[int, Field(ge=1, le=MAX_HITS, description="Maximum number of each kind")] = DEFAULT_HITS
 
 
 class VersionsQuery(Parameters):

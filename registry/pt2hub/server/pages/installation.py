@@ -17,11 +17,11 @@ if TYPE_CHECKING:
     from flask import Flask
 
 _VIEWS = (
-    "front",
+    "front.front",
     "publishing.models",
     "publishing.versions",
     "publishing.description",
-    "publishing.labels",
+    "publishing.version_search",
     "publishing.publish",
     "promotion.aliases",
     "promotion.previews",
@@ -33,6 +33,7 @@ _VIEWS = (
     "performance.comparison",
     "performance.diff",
     "performance.changes",
+    "search",
     "usage",
     "components",
     "access.login",

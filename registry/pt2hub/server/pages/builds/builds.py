@@ -28,6 +28,7 @@ from pt2hub.server.api.request_shapes import ID_PATTERN
 from pt2hub.server.pages import sessions
 from pt2hub.server.pages.blueprint import routes
 from pt2hub.server.pages.builds.build_answers import answer_build
+from pt2hub.server.pages.builds.list_answers import compose_list_answer
 from pt2hub.server.pages.builds.log_panels import LogQuery, is_finished, panel
 from pt2hub.server.pages.builds.steps import OPEN, any_open, steps_of
 from pt2hub.server.pages.numbers import MAX_VERSION, parse_priority, parse_whole_number
@@ -130,10 +131,12 @@ def builds() -> Response:
         "found": found,
         "open": any_open(found.builds),
         "notes_of": _notes,
+        "targets": [target.name for target in services.workers.targets()],
+        "answer": compose_list_answer(found, services.overview.totals(), is_filtered=bool(query.chosen)),
         **_TEXT_FUNCTIONS,
     }
     if request.args.get("part") and not error:
-        return fragment("builds_list.html", **shown)
+        return fragment("builds_fresh.html", **shown)
     return page(
         "builds.html",
         section="builds",
@@ -141,7 +144,6 @@ def builds() -> Response:
         error=error,
         states=[state.value for state in BuildState],
         kinds=[kind.value for kind in BuildKind],
-        targets=[target.name for target in services.workers.targets()],
         spans=_spans(query.days),
         **shown,
     )

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from flask import redirect, request, url_for
 
 from pt2hub.domain.codec import decode
+from pt2hub.domain.names import PRODUCTION_PREFIXES
 from pt2hub.errors import (
     AliasMoved,
     BadResponse,
@@ -46,13 +47,11 @@ _CHECKED = frozenset({"created", "moved", "forced"})
 """Moves after which the page shows the policy results, including those of passed checks."""
 _MOVES = 50
 """Moves per page."""
-_PRODUCTION = ("prod", "live")
-"""Prefixes of aliases in production."""
 
 
 def in_production(alias: str) -> bool:
     """Return whether an alias, by its name, is in production."""
-    return alias.lower().startswith(_PRODUCTION)
+    return alias.lower().startswith(PRODUCTION_PREFIXES)
 
 
 @routes.get("/models/<team>/<name>/aliases/<alias>")

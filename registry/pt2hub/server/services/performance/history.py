@@ -30,7 +30,7 @@ from pt2hub.wire.performance import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from sqlalchemy.orm import Session
 
@@ -128,6 +128,29 @@ class PerformanceService:
             name: tuple(sorted(found.get(row, ()), key=lambda trend: -trend.series.newest))  # stable
             for name, row in rows.items()
         }
+
+    def speeds(self, versions: Mapping[str, int], target: str | None = None) -> dict[str, Trend]:
+        """Return the latency of versions on their main targets, with the versions before them.
+
+        The main target is a GPU if the version was measured on one, else the one measured last.
+
+        Args:
+            versions: Number of the version by the model's name.
+            target: The target instead of the main one.
+
+        Returns:
+            By model name; models whose version was not measured are left out.
+        """
+        with self._sessions.begin() as session:
+            store = HistoryStore(session)
+            rows = store.rows([*versions])
+            numbers = {row: versions[name] for name, row in rows.items()}
+            found = store.main_series(numbers, store.example_batches([*numbers]), target)
+            upto = {item.id: numbers[item.model_id] for item in found}
+            values = store.values([*upto], limit=SPARKLINE_POINTS, upto=[*upto.values()])
+            changes = store.last_changes({row: shown[0][0] for row, shown in values.items()}, upto)
+        trends = {item.model_id: _trend(item, values[item.id], changes.get(item.id)) for item in found}
+        return {name: trends[row] for name, row in rows.items() if row in trends}
 
 
 def views(

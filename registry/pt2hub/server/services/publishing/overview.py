@@ -1,63 +1,153 @@
-"""Overview of the models: their newest versions, trends, and totals."""
+"""Overview of the models: what is in production, its speed, what needs somebody, and totals."""
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from pt2hub.domain.labels import WELL_KNOWN
+from pt2hub.domain.targets import parse_target
+from pt2hub.domain.version_filters import parse_label_filter
+from pt2hub.errors import InvalidInput
+from pt2hub.server.db.stores.publishing.attention import AttentionStore
 from pt2hub.server.db.stores.publishing.catalog import CatalogStore
+from pt2hub.server.db.stores.publishing.labels import LabelStore
+from pt2hub.server.db.stores.publishing.model_list import ModelListStore
 from pt2hub.server.db.stores.publishing.overview import OverviewStore
-from pt2hub.server.views.overview import ModelOverview, OverviewPage
+from pt2hub.server.services.suggestions import suggest_words
+from pt2hub.server.views.attention import Attention
+from pt2hub.server.views.overview import ModelFilter, ModelOverview, OverviewPage
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from datetime import timedelta
 
-    from pt2hub.server.db.engine import Sessions
-    from pt2hub.server.views.overview import Totals, Trend
+    from sqlalchemy.orm import Session
 
-DEFAULT_MODELS = 20
+    from pt2hub.domain.version_filters import LabelFilter
+    from pt2hub.server.db.engine import Sessions
+    from pt2hub.server.db.stores.publishing.model_list import ListedModel
+    from pt2hub.server.views.overview import FilterChoices, Order, Totals, Trend
+    from pt2hub.wire.responses import ModelView
+
+DEFAULT_MODELS = 25
 """Models on a page."""
+_EVERY = ModelFilter()
 
 
 class OverviewService:
-    """Overview of the models, with totals.
+    """Overview of the models, with what needs somebody and totals.
 
     Args:
-        trends: Returns the performance trends of models, by name.
+        speeds: Returns the latency of versions, given by their models' names, on a target or their main ones.
     """
 
     def __init__(
         self,
         sessions: Sessions,
-        trends: Callable[[Sequence[str]], Mapping[str, tuple[Trend, ...]]],
+        speeds: Callable[[Mapping[str, int], str | None], Mapping[str, Trend]],
         *,
         heartbeat_timeout: timedelta,
     ) -> None:
         self._sessions = sessions
-        self._trends = trends
+        self._speeds = speeds
         self._heartbeat_timeout = heartbeat_timeout
 
     def models(
-        self, search: str = "", *, team: str = "", after: str = "", limit: int = DEFAULT_MODELS
+        self,
+        wanted: ModelFilter = _EVERY,
+        *,
+        order: Order = "name",
+        after: str = "",
+        limit: int = DEFAULT_MODELS,
     ) -> OverviewPage:
-        """Return the models in the order of their names, with their newest versions and trends.
+        """Return models with their version in production, its speed, and the last build.
 
         Args:
-            team: Only this team's models; every team's where omitted.
+            after: Name of the previous page's last model; empty for the first page.
+
+        Raises:
+            InvalidInput: The label is malformed, or no model or version has its key.
+            UnknownTarget: The target's name is malformed.
         """
+        label = parse_label_filter(wanted.label) if wanted.label else None
+        if wanted.target:
+            parse_target(wanted.target)
         with self._sessions.begin() as session:
-            found = CatalogStore(session).models(search.lower(), after=after, limit=limit + 1, team=team)
+            if label:
+                _check_label(session, label)
+            found, views = _listed(session, wanted, label, order, after, limit + 1)
             page = found[:limit]
-            overviews = OverviewStore(session).summaries(page)
-        trends = self._trends([model.name for model in page])
+            store = ModelListStore(session)
+            regressions = store.regressions([model.id for model in page])
+            builds = store.last_builds(page)
+        shown = _shown_versions(page, views)
+        speeds = self._speeds(shown, wanted.target or None)
+        with self._sessions.begin() as session:
+            unmeasured = {name: number for name, number in shown.items() if name not in speeds}
+            states = OverviewStore(session).measurements(unmeasured) if unmeasured else {}
         items = tuple(
-            replace(overviews.get(model.name, ModelOverview(model)), trends=trends.get(model.name, ()))
+            ModelOverview(
+                views[model.name],
+                model.production,
+                speeds.get(model.name),
+                regressions.get(model.name),
+                builds.get(model.name),
+                states.get(model.name, ""),
+            )
             for model in page
         )
         return OverviewPage(items, next=page[-1].name if len(found) > limit else None)
+
+    def attention(self) -> Attention:
+        """Return what needs somebody."""
+        with self._sessions.begin() as session:
+            store = AttentionStore(session)
+            return Attention(
+                store.regressions(),
+                store.failed(),
+                store.queues(self._heartbeat_timeout),
+                store.unmeasured(),
+                store.has_production(),
+            )
+
+    def choices(self) -> FilterChoices:
+        """Return values to filter models by."""
+        with self._sessions.begin() as session:
+            return ModelListStore(session).choices()
 
     def totals(self) -> Totals:
         """Return counts of models, versions, builds and workers."""
         with self._sessions.begin() as session:
             return OverviewStore(session).totals(self._heartbeat_timeout)
+
+
+def _listed(  # what the store takes
+    session: Session, wanted: ModelFilter, label: LabelFilter | None, order: Order, after: str, limit: int
+) -> tuple[list[ListedModel], Mapping[str, ModelView]]:
+    """Return a page of models, and each as the catalog has it."""
+    found = ModelListStore(session).page(wanted, label, order, after=after, limit=limit)
+    views = CatalogStore(session).named([model.name for model in found])
+    return [model for model in found if model.name in views], views
+
+
+def _check_label(session: Session, label: LabelFilter) -> None:
+    """Refuse a key that nothing has: an empty list would hide a misspelling."""
+    store, owners = LabelStore(session), (True, False)
+    if label.key in WELL_KNOWN or any(store.has_key(label.key, on_versions=owner) for owner in owners):
+        return
+    keys = (key for owner in owners for key in store.known_keys(on_versions=owner))
+    near = suggest_words(label.key, {*WELL_KNOWN, *keys})
+    raise InvalidInput(
+        f"No model or version has a label {label.key}",
+        where="label",
+        hint=f"Did you mean {' or '.join(near)}?" if near else "Write KEY, or KEY=VALUE.",
+    )
+
+
+def _shown_versions(page: Sequence[ListedModel], views: Mapping[str, ModelView]) -> dict[str, int]:
+    """Return the version whose speed is shown of each model: the one in production, else the newest ready one."""
+    found = {
+        model.name: model.production.number if model.production else views[model.name].newest_ready
+        for model in page
+    }
+    return {name: number for name, number in found.items() if number is not None}

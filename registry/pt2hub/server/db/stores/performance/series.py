@@ -42,9 +42,10 @@ _POINTS = text("""
 """)
 _VALUES = text("""
     SELECT given.id, point.number, point.value
-    FROM unnest(CAST(:series AS bigint[])) AS given (id)
+    FROM unnest(CAST(:series AS bigint[]), CAST(:upto AS integer[])) AS given (id, upto)
     CROSS JOIN LATERAL (
-        SELECT number, value FROM series_points WHERE series_id = given.id ORDER BY number DESC LIMIT :most
+        SELECT number, value FROM series_points WHERE series_id = given.id AND number <= given.upto
+        ORDER BY number DESC LIMIT :most
     ) AS point
 """)
 # Literals, so that the partial index is used.
@@ -55,13 +56,29 @@ _FRONT_SERIES = text("""
         AND newest_at IS NOT NULL
     ORDER BY reported, newest_at DESC, id DESC
 """)
+# A version's latency on its main target: a GPU before a CPU, the batch size of the example inputs before others, runs before
+# reports, and of these the newest.
+_MAIN_SERIES = text("""
+    SELECT DISTINCT ON (given.model) series.id, series.model_id, series.target, series.metric, series.batch,
+        series.implementation, series.class_digest, series.unit, point.measured_at,
+        NOT EXISTS (SELECT 1 FROM measurements WHERE series_id = series.id AND run IS NOT NULL) AS reported
+    FROM unnest(CAST(:models AS bigint[]), CAST(:numbers AS integer[]), CAST(:batches AS integer[]))
+        AS given (model, number, batch)
+    JOIN series ON series.model_id = given.model AND series.metric = 'latency_p50'
+        AND series.implementation = 'artifact' AND series.newest_at IS NOT NULL
+    JOIN series_points AS point ON point.series_id = series.id AND point.number = given.number
+    LEFT JOIN targets ON targets.name = series.target
+    WHERE CAST(:target AS text) IS NULL OR series.target = :target
+    ORDER BY given.model, targets.device IS DISTINCT FROM 'cuda', series.batch <> given.batch, reported,
+        point.measured_at DESC, series.id
+""")
 # If a version has two events, the change point comes first, as in `pt2hub history`.
 _LAST_CHANGES = text("""
     SELECT given.id, event.number, event.before, event.outcome, event.ratio, event.kind, event.method
-    FROM unnest(CAST(:series AS bigint[]), CAST(:first AS integer[])) AS given (id, first)
+    FROM unnest(CAST(:series AS bigint[]), CAST(:first AS integer[]), CAST(:upto AS integer[])) AS given (id, first, upto)
     CROSS JOIN LATERAL (
         SELECT number, before, outcome, ratio, kind, method FROM performance_events
-        WHERE series_id = given.id AND number > given.first
+        WHERE series_id = given.id AND number > given.first AND number <= given.upto
         ORDER BY number DESC, kind LIMIT 1
     ) AS event
 """)
@@ -176,10 +193,17 @@ class HistoryStore:
             points.reverse()
         return found
 
-    def values(self, series: Sequence[int], *, limit: int) -> dict[int, list[tuple[int, float]]]:
-        """Return number and value of the last points of each series, oldest first."""
+    def values(
+        self, series: Sequence[int], *, limit: int, upto: Sequence[int] | None = None
+    ) -> dict[int, list[tuple[int, float]]]:
+        """Return number and value of the last points of each series, oldest first.
+
+        Args:
+            upto: The last version number of each series; None for the newest.
+        """
         found: dict[int, list[tuple[int, float]]] = {}
-        rows = self._session.execute(_VALUES, {"series": list(series), "most": limit})
+        last = [_EVERY_NUMBER] * len(series) if upto is None else list(upto)
+        rows = self._session.execute(_VALUES, {"series": list(series), "upto": last, "most": limit})
         for row, number, value in rows:
             found.setdefault(row, []).append((number, value))
         for values in found.values():
@@ -208,13 +232,17 @@ class HistoryStore:
             found.setdefault(row, []).append(ChangeView(number, before, outcome, ratio, kind, method))
         return found
 
-    def last_changes(self, since: Mapping[int, int]) -> dict[int, ChangeView]:
+    def last_changes(
+        self, since: Mapping[int, int], upto: Mapping[int, int] | None = None
+    ) -> dict[int, ChangeView]:
         """Return the newest flagged change of each series that has one, by the series' id.
 
         Args:
             since: Exclusive lower bound of version numbers, by the series' id.
+            upto: The last version number of each series; None for the newest.
         """
-        given = {"series": list(since), "first": list(since.values())}
+        last = [_EVERY_NUMBER if upto is None else upto[series] for series in since]
+        given = {"series": list(since), "first": list(since.values()), "upto": last}
         return {row: ChangeView(*fields) for row, *fields in self._session.execute(_LAST_CHANGES, given)}
 
     def rows(self, models: Sequence[str]) -> dict[str, int]:
@@ -231,6 +259,24 @@ class HistoryStore:
         """Return the latency series of models, newest measurements first; series of reports only come last."""
         rows = self._session.execute(_FRONT_SERIES, {"models": list(models)})
         return [StoredSeries(*row) for row in rows]
+
+    def main_series(
+        self, versions: Mapping[int, int], batches: Mapping[int, int], target: str | None
+    ) -> list[StoredSeries]:
+        """Return the latency series of versions on their main targets; none where a version is not measured.
+
+        Args:
+            versions: Number of the version by its model's id.
+            batches: Preferred batch sizes by the model's id.
+            target: The target instead of the main one.
+        """
+        given = {
+            "models": list(versions),
+            "numbers": list(versions.values()),
+            "batches": [batches.get(model, 0) for model in versions],
+            "target": target,
+        }
+        return [StoredSeries(*row) for row in self._session.execute(_MAIN_SERIES, given)]
 
     def example_batches(self, models: Sequence[int]) -> dict[int, int]:
         """Return the batch size of the example inputs of each model's newest version, if it has one."""

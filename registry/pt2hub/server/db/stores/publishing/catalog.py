@@ -53,6 +53,11 @@ class CatalogStore:
         found = self._models([SQLModel.name == name], limit=1)
         return found[0] if found else None
 
+    def named(self, names: Sequence[str]) -> dict[str, ModelView]:
+        """Return models by name; missing ones are left out."""
+        found = self._models([SQLModel.name.in_(names)], limit=len(names))
+        return {model.name: model for model in found}
+
     def models(
         self,
         search: str,

@@ -1,4 +1,4 @@
-"""States of models and totals for the overview, with a fixed number of statements."""
+"""Measurement states of versions and totals for the overview, with a fixed number of statements."""
 
 from __future__ import annotations
 
@@ -6,43 +6,26 @@ from typing import TYPE_CHECKING
 
 from sqlalchemy import func, select, text
 
-from pt2hub.domain.builds import BuildState, readiness
 from pt2hub.domain.performance.measurements import MeasurementState
 from pt2hub.server.db.reading import readable
 from pt2hub.server.db.schema import Worker as SQLWorker
 from pt2hub.server.db.stores.builds.measurement_states import MeasurementStateStore
 from pt2hub.server.db.stores.operations.workers import lives
-from pt2hub.server.db.stores.values import optional_stamp
-from pt2hub.server.views.overview import CHANGED_DAYS, FAILED_DAYS, MOST, ModelOverview, Totals
+from pt2hub.server.views.overview import CHANGED_DAYS, FAILED_DAYS, MOST, Totals
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping
     from datetime import timedelta
 
     from sqlalchemy.orm import Session
 
-    from pt2hub.wire.responses import ModelView
-
-# `ready` is the number of the newest ready version, from the list of models.
-_STANDINGS = text("""
-    SELECT given.name, newest.created_at, newest.states, newest.failed, ready.created_at, ARRAY(
-            SELECT artifacts.digest FROM builds JOIN artifacts ON artifacts.build_id = builds.id
-            WHERE builds.version_id = ready.id AND builds.kind = 'build'
-        ) AS artifacts
-    FROM unnest(CAST(:names AS text[]), CAST(:ready AS integer[])) AS given (name, ready)
+_ARTIFACTS = text("""
+    SELECT given.name, artifacts.digest
+    FROM unnest(CAST(:names AS text[]), CAST(:numbers AS integer[])) AS given (name, number)
     JOIN models ON models.name = given.name
-    JOIN LATERAL (
-        SELECT versions.created_at, ARRAY(
-            SELECT state FROM builds
-            WHERE version_id = versions.id AND kind = 'build' AND first_submitted
-        ) AS states, ARRAY(
-            SELECT target FROM builds
-            WHERE version_id = versions.id AND kind = 'build' AND state = 'failed'
-            ORDER BY position
-        ) AS failed
-        FROM versions WHERE model_id = models.id ORDER BY number DESC LIMIT 1
-    ) AS newest ON true
-    LEFT JOIN versions AS ready ON ready.model_id = models.id AND ready.number = given.ready
+    JOIN versions ON versions.model_id = models.id AND versions.number = given.number
+    JOIN builds ON builds.version_id = versions.id AND builds.kind = 'build'
+    JOIN artifacts ON artifacts.build_id = builds.id
 """)
 _UNMEASURED = (
     MeasurementState.MEASURING,
@@ -89,31 +72,26 @@ def _foremost(states: set[str]) -> str:
 
 
 class OverviewStore:
-    """States of models, and totals."""
+    """Measurement states of versions, and totals."""
 
     def __init__(self, session: Session) -> None:
         self._session = session
 
-    def summaries(self, models: Sequence[ModelView]) -> dict[str, ModelOverview]:
-        """Return the state of each model's newest version, by name; models without versions are left out.
+    def measurements(self, versions: Mapping[str, int]) -> dict[str, str]:
+        """Return where versions stand that are not measured whole, by the model's name.
 
-        For unmeasured artifacts, the state is the first of `measuring`, `waiting`, `failed` and `not_measured`.
+        The state is the first of `measuring`, `waiting`, `failed` and `not_measured` that one of the artifacts has.
+
+        Args:
+            versions: Number of the version by the model's name.
         """
-        by_name = {model.name: model for model in models}
-        given = {"names": [model.name for model in models], "ready": [model.newest_ready for model in models]}
-        rows = self._session.execute(_STANDINGS, given).all()
-        measured = MeasurementStateStore(self._session).of(digest for row in rows for digest in row.artifacts)
-        return {
-            name: ModelOverview(
-                by_name[name],
-                readiness([BuildState(state) for state in states]),
-                optional_stamp(at),
-                optional_stamp(ready_at),
-                failed=tuple(failed),
-                measurement=_foremost({measured[digest].state for digest in artifacts}),
-            )
-            for name, at, states, failed, ready_at, artifacts in rows
-        }
+        given = {"names": list(versions), "numbers": list(versions.values())}
+        rows = self._session.execute(_ARTIFACTS, given).all()
+        measured = MeasurementStateStore(self._session).of(row.digest for row in rows)
+        states: dict[str, set[str]] = {}
+        for name, digest in rows:
+            states.setdefault(name, set()).add(measured[digest].state)
+        return {name: _foremost(found) for name, found in states.items()}
 
     def totals(self, heartbeat_timeout: timedelta) -> Totals:
         """Return counts of what may be read: models, builds and changes, and of workers; each up to a maximum."""

@@ -1,0 +1,126 @@
+"""What needs somebody, with a fixed number of statements whose reads are bounded."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from sqlalchemy import text
+
+from pt2hub.server.db.reading import readable
+from pt2hub.server.db.stores.publishing.model_list import regression
+from pt2hub.server.db.stores.publishing.production import IN_FORCE, PRODUCTION, WORST
+from pt2hub.server.db.stores.values import optional_stamp, stamp
+from pt2hub.server.views.attention import (
+    ATTENTION_DAYS,
+    MAX_COUNTED,
+    FailedBuild,
+    IdleQueue,
+    UnmeasuredVersion,
+)
+
+if TYPE_CHECKING:
+    from datetime import timedelta
+
+    from sqlalchemy.orm import Session
+
+    from pt2hub.server.views.overview import Regression
+
+_NAMED = "(CAST(:readable AS text) IS NULL OR models.name ~ :readable)"
+# A regression is news when it was flagged, and again when an alias brings it into production.
+_REGRESSIONS = text(f"""
+    WITH {PRODUCTION}, {IN_FORCE}, worst AS ({WORST})
+    SELECT worst.*, models.name FROM worst
+    JOIN models ON models.id = worst.model_id
+    JOIN production ON production.model_id = worst.model_id
+    LEFT JOIN alias_moves AS moved ON (moved.alias_id, moved.sequence) = (production.alias_id, production.moves)
+    WHERE greatest(worst.at, moved.at) > now() - make_interval(days => :days) AND {_NAMED}
+    ORDER BY worst.metric <> 'latency_p50', worst.factor DESC, models.name LIMIT :most
+""")  # noqa: S608  # of constants
+_FAILED = text(f"""
+    SELECT failed.id, models.name, versions.number, failed.target, failed.error ->> 'code' AS code,
+        coalesce(failed.finished_at, failed.created_at) AS at
+    FROM (
+        SELECT * FROM builds WHERE state = 'failed' AND created_at > now() - make_interval(days => :days)
+        ORDER BY created_at DESC LIMIT :most
+    ) AS failed
+    JOIN versions ON versions.id = failed.version_id
+    JOIN models ON models.id = versions.model_id
+    WHERE failed.kind = 'build' AND versions.yanked IS NULL AND {_NAMED} AND NOT EXISTS (
+        SELECT FROM versions AS newer
+        WHERE newer.model_id = versions.model_id AND newer.number > versions.number
+    )
+    ORDER BY at DESC, failed.id
+""")  # noqa: S608  # of constants
+_QUEUES = text(f"""
+    SELECT builds.target, count(*) AS builds, min(builds.queued_at) AS since FROM builds
+    JOIN versions ON versions.id = builds.version_id JOIN models ON models.id = versions.model_id
+    WHERE builds.state = 'queued' AND {_NAMED} AND NOT EXISTS (
+        SELECT FROM workers WHERE workers.target = builds.target AND workers.left_at IS NULL
+            AND workers.last_seen BETWEEN now() - :timeout AND now() + :timeout
+    )
+    GROUP BY builds.target ORDER BY since, builds.target LIMIT :most
+""")  # noqa: S608  # of constants
+# Of the versions in production, the newest. Artifacts without a measurement have no point in any series of latencies.
+_UNMEASURED = text(f"""
+    WITH {PRODUCTION}, newest AS MATERIALIZED (SELECT * FROM production ORDER BY version_id DESC LIMIT :most)
+    SELECT models.name, newest.number, newest.alias, moved.at
+    FROM newest JOIN models ON models.id = newest.model_id
+    LEFT JOIN alias_moves AS moved ON (moved.alias_id, moved.sequence) = (newest.alias_id, newest.moves)
+    WHERE {_NAMED} AND EXISTS (
+        SELECT FROM builds JOIN artifacts ON artifacts.build_id = builds.id
+        WHERE builds.version_id = newest.version_id
+    ) AND NOT EXISTS (
+        SELECT FROM builds JOIN artifacts ON artifacts.build_id = builds.id
+        JOIN series_points AS point ON point.artifact = artifacts.digest
+        WHERE builds.version_id = newest.version_id
+    ) AND NOT EXISTS (
+        SELECT FROM builds WHERE builds.version_id = newest.version_id AND builds.kind = 'measure'
+            AND builds.state IN ('queued', 'running')
+    )
+    ORDER BY moved.at DESC NULLS LAST, models.name
+""")  # noqa: S608  # of constants
+_HAS_PRODUCTION = text(f"""
+    WITH {PRODUCTION}
+    SELECT EXISTS (SELECT FROM production JOIN models ON models.id = production.model_id WHERE {_NAMED})
+""")  # noqa: S608  # of constants
+
+
+class AttentionStore:
+    """What needs somebody, of models that may be read."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        limit = readable()
+        self._given = {
+            "readable": None if limit.everything else limit.expression,
+            "most": MAX_COUNTED,
+            "days": ATTENTION_DAYS,
+        }
+
+    def regressions(self) -> tuple[Regression, ...]:
+        """Return the worst regression of each model in production, the worst first."""
+        rows = self._session.execute(_REGRESSIONS, self._given)
+        return tuple(regression(row) for row in rows)
+
+    def failed(self) -> tuple[FailedBuild, ...]:
+        """Return the failed builds of newest versions, the latest first."""
+        return tuple(
+            FailedBuild(row.id, row.name, row.number, row.target, row.code or "", stamp(row.at))
+            for row in self._session.execute(_FAILED, self._given)
+        )
+
+    def queues(self, heartbeat_timeout: timedelta) -> tuple[IdleQueue, ...]:
+        """Return the queues without a live worker, the longest wait first."""
+        rows = self._session.execute(_QUEUES, {**self._given, "timeout": heartbeat_timeout})
+        return tuple(IdleQueue(row.target, row.builds, stamp(row.since)) for row in rows)
+
+    def unmeasured(self) -> tuple[UnmeasuredVersion, ...]:
+        """Return the versions in production that were not measured and are not about to be, the latest first."""
+        rows = self._session.execute(_UNMEASURED, self._given)
+        return tuple(
+            UnmeasuredVersion(row.name, row.number, row.alias, optional_stamp(row.at)) for row in rows
+        )
+
+    def has_production(self) -> bool:
+        """Return whether any model is in production."""
+        return bool(self._session.scalar(_HAS_PRODUCTION, self._given))

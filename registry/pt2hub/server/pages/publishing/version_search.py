@@ -1,0 +1,132 @@
+"""Page that lists the versions of all models by conditions."""
+
+from __future__ import annotations
+
+import shlex
+from collections import Counter
+from http import HTTPStatus
+from typing import TYPE_CHECKING
+
+from flask import request, url_for
+from pydantic import BaseModel, ConfigDict
+
+from pt2hub.domain.builds import Readiness
+from pt2hub.errors import InvalidInput, UsageError
+from pt2hub.rendering.quantities import format_count
+from pt2hub.server.api.context import container
+from pt2hub.server.api.problems import status_of
+from pt2hub.server.pages.blueprint import routes
+from pt2hub.server.pages.numbers import query_number
+from pt2hub.server.pages.templates import page
+from pt2hub.wire.responses import FoundVersions
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from typing import Any
+
+    from flask import Response
+
+_PER_PAGE = 50
+_MAX_QUERY_CHARS = 2000
+_MAX_CURSOR = 2**63 - 1
+
+
+class VersionQuery(BaseModel):
+    """Conditions in the address: a form field for each common one, and a line of text for all others.
+
+    Attributes:
+        q: Conditions separated by spaces; quotes keep spaces.
+        team: A team, or a model.
+    """
+
+    model_config = ConfigDict(frozen=True)
+
+    q: str = ""
+    team: str = ""
+    alias: str = ""
+    state: str = ""
+    target: str = ""
+    label: str = ""
+    publisher: str = ""
+
+    @classmethod
+    def read(cls) -> VersionQuery:
+        """Read the current request's query; `where` is accepted as in the API."""
+        given = {name: request.args.get(name, "").strip()[:_MAX_QUERY_CHARS] for name in cls.model_fields}
+        where = shlex.join(request.args.getlist("where"))
+        return cls.model_validate(given | ({"q": where} if where else {}))
+
+    @property
+    def chosen(self) -> dict[str, str]:
+        """The query parameters for the same conditions."""
+        return {name: value for name, value in self.model_dump().items() if value}
+
+    def conditions(self) -> list[str]:
+        """Return the conditions as the API takes them.
+
+        Raises:
+            InvalidInput: A quote in the text is not closed.
+        """
+        return [*self._fields(), *_split(self.q)]
+
+    def _fields(self) -> Iterator[str]:
+        if self.team:
+            yield f"model={self.team if '/' in self.team else f'{self.team}/'}"
+        for name in ("alias", "state", "target", "publisher"):
+            if value := getattr(self, name):
+                yield f"{name}={value}"
+        if self.label:
+            yield self.label
+
+
+@routes.get("/versions")
+def versions() -> Response:
+    """List the versions that meet all conditions, newest first."""
+    query = VersionQuery.read()
+    after = query_number("after", 1, _MAX_CURSOR, what="cursor", hint="Use the link to the next page.")
+    found, error = FoundVersions(()), None
+    try:
+        found = container().catalog.search(query.conditions(), after=after, limit=_PER_PAGE)
+    except UsageError as caught:
+        error = caught
+    return page(
+        "versions.html",
+        section="versions",
+        status=status_of(type(error)) if error else HTTPStatus.OK,
+        error=error,
+        query=query,
+        states=[state.value for state in Readiness],
+        choices=container().overview.choices(),
+        answer=compose_answer(found, is_filtered=bool(query.chosen)),
+        found=found,
+        after=after,
+        next_href=_next_href(query, found),
+    )
+
+
+def _next_href(query: VersionQuery, found: FoundVersions) -> str | None:
+    given: dict[str, Any] = {**query.chosen, "after": found.next}
+    return url_for("pages.versions", **given) if found.next else None
+
+
+def compose_answer(found: FoundVersions, *, is_filtered: bool) -> str:
+    """Return how many versions are shown, and their states: `12 versions match: 10 ready, 2 failed`."""
+    count = len(found.versions)
+    if not count:
+        return "No version matches." if is_filtered else "No versions yet."
+    states = Counter(version.readiness for version in found.versions)
+    parts = [f"{states[state]} {state}" for state in Readiness if states[state]]
+    if found.next:
+        head = f"The newest {count} versions" + (" that match" if is_filtered else "")
+    else:
+        head = format_count(count, "version") + (f" match{'es' if count == 1 else ''}" if is_filtered else "")
+    return f"{head}: {', '.join(parts)}."
+
+
+def _split(typed: str) -> list[str]:
+    try:
+        return shlex.split(typed)
+    except ValueError as exc:
+        raise InvalidInput(
+            "Invalid conditions: a quote is not closed", where="q", hint='For example: owner="search team"'
+        ) from exc
