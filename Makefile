@@ -19,7 +19,7 @@ EMULATOR := $(shell command -v qemu-x86_64 || command -v qemu-x86_64-static)
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help install demo seed-demo check test test-slow lint web browser emulator docs figures test-gpu gpu-results clean
+.PHONY: help install demo seed-demo check test test-slow lint web browser emulator screenshots docs figures test-gpu gpu-results clean
 
 help: ## Show these lines.
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -69,6 +69,10 @@ ifeq ($(EMULATOR),)
 		echo "qemu-x86_64 is on the PATH." >&2; \
 		exit 1; }
 endif
+
+screenshots: $(VENV)/.dev $(ASSETS) browser ## Take pictures of every page at three widths in both themes, into build/screenshots.
+	PT2HUB_SCREENSHOTS=1 $(BIN)/pytest -q tests/browser/test_every_page.py -k "is_right or are_right" $(PYTEST)
+	@echo "Pictures are in build/screenshots."
 
 docs: $(VENV)/.dev ## Write docs/reference from the code, and measured figures into the pages that quote them.
 	PYTHONPATH=docs $(BIN)/python -m reference_generator

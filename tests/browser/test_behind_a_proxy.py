@@ -77,7 +77,7 @@ def test_people_sign_in_publish_and_watch_through_a_proxy(
     expect(page).to_have_url(f"{url}/models/proxied/net/versions/1?done=published")
     (build,) = site.container.publish.version("proxied/net", 1).builds
     page.goto(f"/builds/{build.id}")
-    expect(page.locator("[data-build]")).to_contain_text("queued")
+    expect(page.locator("[data-build]")).to_contain_text("Waits for a worker")
     site.container.builds.cancel(build.id, Actor("ada"))
     expect(page.locator("[data-build]")).to_contain_text("cancelled")
     context.close()

@@ -60,7 +60,7 @@ def test_lines_and_stages_come_while_the_page_is_open(
     site: Site, page: Page, claim: Claim, axe: Axe, shoot: Shoot
 ) -> None:
     page.goto(f"/builds/{claim.build}")
-    page.locator("text=running").first.wait_for()
+    page.locator(".answer", has_text="Starting for").wait_for()
     begin(site, claim, "fetch")
     site.container.builds.report(claim, [StepReport("fetch", "done", time.time() - 2, 2.0)], [])
     begin(site, claim, "export", "tracing <b>resnet</b>")
@@ -76,9 +76,8 @@ def test_lines_and_stages_come_while_the_page_is_open(
     page.locator("#L199").wait_for()
     page.wait_for_function("() => document.querySelector('.count').textContent === '199 lines'")
     assert in_sight(page, 199), "it follows"
-    width = "() => Number(document.querySelector('.bar .running').getAttribute('width'))"
-    before = page.evaluate(width)
-    page.wait_for_function(f"before => ({width})() > before + 0.4", arg=before)
+    said = page.locator(".answer").inner_text()
+    page.wait_for_function("said => document.querySelector('.answer').innerText !== said", arg=said)
 
     page.locator(".lines").evaluate("box => { box.scrollTop = 0; }")
     page.wait_for_function("() => document.querySelector('.follow').getAttribute('aria-pressed') === 'false'")
@@ -125,7 +124,7 @@ def test_the_page_goes_on_with_the_next_attempt(site: Site, page: Page, claim: C
     page.goto(f"/builds/{claim.build}")
     page.locator("#L1", has_text="of the first attempt").wait_for()
     site.container.builds.retry_later(claim, DatabaseUnavailable("away"))
-    page.locator(".state", has_text="queued").first.wait_for()
+    page.locator(".answer", has_text="Waits").wait_for()
     site.registry.sql("UPDATE builds SET not_before = NULL WHERE id = %s", claim.build)
     second = site.registry.claim(claim.build)
     say(site, second, 1, "of the second attempt")
@@ -206,7 +205,7 @@ def test_who_finds_no_place_among_the_followers_asks_again_and_again(
     say(site, claim, 1, "it comes a little later")
     page.locator("#L1").wait_for()
     site.container.builds.cancel(claim.build, Actor("somebody"))
-    page.locator(".state", has_text="cancelled").wait_for()
+    page.locator(".answer", has_text="Cancelled by somebody").wait_for()
     watch.forgive()  # the refusal is in the console
 
 
@@ -226,3 +225,76 @@ def test_without_scripts_a_log_is_searched_and_leafed_through(
     plain_page.get_by_role("link", name="Later lines").click()
     plain_page.locator("#L2000").wait_for(state="attached")
     plain_page.get_by_text("Reload the page to see new lines.")
+
+
+RECORDER = """
+    window.notices = [];
+    window.Notification = class extends EventTarget {
+        static permission = "default";
+        static requestPermission() {
+            this.permission = sessionStorage.getItem("answer") ?? "granted";
+            return Promise.resolve(this.permission);
+        }
+        constructor(title, options) {
+            super();
+            window.notices.push([title, options.body, options.tag]);
+        }
+    };
+"""
+HIDE = """() => {
+    Object.defineProperty(document, "hidden", {value: true, configurable: true});
+    document.dispatchEvent(new Event("visibilitychange"));
+}"""
+NOTICES = "() => window.notices"
+
+
+def test_a_reader_who_asks_is_notified_when_a_build_ends_also_from_a_hidden_tab(
+    site: Site, page: Page, claim: Claim
+) -> None:
+    page.context.grant_permissions(["notifications"])
+    page.add_init_script(RECORDER)
+    page.clock.install()
+    page.goto(f"/builds/{claim.build}")
+    button = page.get_by_role("button", name="Notify me when it ends")
+    assert button.get_attribute("aria-pressed") == "false", "off until it is asked for"
+    button.click()
+    page.locator("[data-notify][aria-pressed=true]").wait_for()
+    begin(site, claim, "compile")
+    page.locator(".answer", has_text="Compiling").wait_for()
+    assert page.evaluate(NOTICES) == []
+    page.evaluate(HIDE)
+    site.container.builds.fail(claim, CompileFailed("g++ ended with 1", where="compile"))
+    page.clock.fast_forward(16_000)
+    page.wait_for_function("() => window.notices.length")
+    (notice,) = page.evaluate(NOTICES)
+    assert re.fullmatch(rf"{claim.model}@1 for CPU v4 · torch [0-9.]+", notice[0])
+    assert re.fullmatch(r"Failed in compile after [0-9.]+ m?s: compile_failed\.", notice[1])
+    page.clock.fast_forward(60_000)
+    settle(page)
+    assert len(page.evaluate(NOTICES)) == 1
+    assert not button.is_visible()
+
+
+def test_a_hidden_tab_that_nobody_asked_to_notify_asks_for_nothing(
+    site: Site, page: Page, claim: Claim
+) -> None:
+    page.add_init_script(RECORDER)
+    page.clock.install()
+    page.goto(f"/builds/{claim.build}")
+    page.locator("[data-notify][data-ready]").wait_for()
+    page.evaluate(HIDE)
+    asked: list[str] = []
+    page.on("request", lambda request: asked.append(request.url))
+    site.container.builds.cancel(claim.build, Actor("somebody"))
+    page.clock.fast_forward(60_000)
+    settle(page)
+    assert (asked, page.evaluate(NOTICES)) == ([], [])
+
+
+def test_a_browser_that_blocks_notifications_says_so(page: Page, claim: Claim) -> None:
+    page.add_init_script(RECORDER)
+    page.goto(f"/builds/{claim.build}")
+    page.evaluate("() => sessionStorage.setItem('answer', 'denied')")
+    page.get_by_role("button", name="Notify me when it ends").click()
+    page.get_by_text("The browser's settings block notifications of this site.").wait_for()
+    assert page.locator("[data-notify]").get_attribute("aria-pressed") == "false"

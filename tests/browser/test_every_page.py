@@ -109,6 +109,17 @@ def test_a_page_is_right_and_whole_without_scripts(
     look(page, kind, axe, shoot)
 
 
+@pytest.mark.parametrize("view", ["files", "kernels", "autotune", "benchmark", "trace", "provenance", "raw"])
+def test_every_tab_of_an_artifact_is_right(
+    view: str, visits: list[Visit], both: tuple[Page, Page], axe: Axe, shoot: Shoot
+) -> None:
+    tabs = [visit for visit in visits if visit.kind == "artifact" and f"?view={view}" in visit.address]
+    page, _ = both
+    page.goto(max(tabs, key=lambda visit: len(visit.html)).address)
+    assert page.locator(".tabs [aria-current=page]").inner_text().lower() == view
+    look(page, f"artifact-{view}", axe, shoot)
+
+
 def test_the_form_to_sign_in_and_a_page_that_is_not_there_are_right_too(
     page: Page, axe: Axe, shoot: Shoot
 ) -> None:

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
@@ -43,6 +44,8 @@ FLAGS = (
 )
 DESK: ViewportSize = {"width": 1280, "height": 800}
 PHONE: ViewportSize = {"width": 390, "height": 844}
+SIZES: tuple[ViewportSize, ...] = (PHONE, DESK, {"width": 2560, "height": 1440})
+"""Sizes of windows in which `make screenshots` takes pictures."""
 MS = 30_000
 """Milliseconds until something that must happen counts as not happening: tests share the cores."""
 TALLEST = 2000
@@ -66,7 +69,7 @@ class Shoot(Protocol):
     """Takes pictures of a page, for people to look at."""
 
     def __call__(self, page: Page, name: str) -> None:
-        """Takes them: on a desk, light and dark, and on a phone.
+        """Takes them: on a desk, light and dark, and on a phone; with `PT2HUB_SCREENSHOTS` at all widths in both themes.
 
         Args:
             page: As it is now; its size and scheme are those of a desk afterwards.
@@ -202,7 +205,15 @@ def shoot() -> Shoot:
         page.set_viewport_size(DESK)
         _picture(page, SCREENSHOTS / f"{name}-light.png")
 
-    return take
+    def take_all(page: Page, name: str) -> None:
+        for theme in ("dark", "light"):
+            page.emulate_media(color_scheme=theme)
+            for size in SIZES:
+                page.set_viewport_size(size)
+                _picture(page, SCREENSHOTS / f"{name}-{size['width']}-{theme}.png")
+        page.set_viewport_size(DESK)
+
+    return take_all if os.environ.get("PT2HUB_SCREENSHOTS") else take
 
 
 def _picture(page: Page, path: Path) -> None:

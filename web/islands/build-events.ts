@@ -1,6 +1,7 @@
 /** Events of a build, from a stream or, if the server refuses one, by polling. */
 
 const POLL_MS = 2000;
+const HIDDEN_POLL_MS = 15_000;
 
 /** Callbacks, which may be called at any time, even without a change. */
 export interface BuildListener {
@@ -10,18 +11,29 @@ export interface BuildListener {
   lines(): void;
 }
 
-/** Follows a build until the returned function is called; hidden pages hold no stream open. */
-export function follow(address: string, listener: BuildListener): () => void {
-  let close = document.hidden ? () => {} : open(address, listener);
+/**
+ * Follows a build until the returned function is called. Hidden pages hold no stream open; they poll slowly if
+ * `isWanted`.
+ */
+export function follow(address: string, listener: BuildListener, isWanted: () => boolean): () => void {
+  const start = (): (() => void) => (document.hidden ? poll(listener, isWanted) : open(address, listener));
+  let close = start();
   const onVisibility = (): void => {
     close();
-    close = document.hidden ? () => {} : open(address, listener);
+    close = start();
   };
   document.addEventListener("visibilitychange", onVisibility);
   return () => {
     document.removeEventListener("visibilitychange", onVisibility);
     close();
   };
+}
+
+function poll(listener: BuildListener, isWanted: () => boolean): () => void {
+  const clock = setInterval(() => {
+    if (isWanted()) listener.build();
+  }, HIDDEN_POLL_MS);
+  return () => clearInterval(clock);
 }
 
 function open(address: string, listener: BuildListener): () => void {

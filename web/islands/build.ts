@@ -2,16 +2,18 @@
 
 import { enableCopyButtons } from "./copy-buttons";
 import { ElapsedTimes } from "./elapsed-times";
-import { fetchPart, signature, throttle } from "./page-parts";
+import { fetchPart, morph, signature, throttle } from "./page-parts";
 import { LogPanel } from "./logs";
 import { showTimes } from "./times";
 import { follow } from "./build-events";
+import { EndNotice } from "./build-notices";
 
 const PAUSE_MS = 300;
 
 class LiveBuild {
   private readonly shown = new Map<string, string>();
   private readonly elapsed: ElapsedTimes;
+  private readonly notice: EndNotice;
   private stop = (): void => {};
 
   constructor(
@@ -21,7 +23,8 @@ class LiveBuild {
     this.elapsed = new ElapsedTimes(root);
     const build = throttle(() => this.refresh(), PAUSE_MS);
     const lines = throttle(() => log.appendNew(), PAUSE_MS);
-    if (!this.isFinished) this.stop = follow(root.dataset["events"] ?? "", { build, lines });
+    this.notice = new EndNotice(root, this.state);
+    if (!this.isFinished) this.stop = follow(root.dataset["events"] ?? "", { build, lines }, () => this.notice.isWanted);
   }
 
   private get state(): DOMStringMap {
@@ -37,6 +40,7 @@ class LiveBuild {
     const fresh = await fetchPart(this.root.dataset["steps"] ?? "");
     for (const section of fresh.querySelectorAll<HTMLElement>("[data-live]")) this.replace(section);
     this.elapsed.reset();
+    this.notice.update(this.state);
     if (this.log.isBehind(this.state["attempt"])) await this.log.reload();
     if (this.isFinished) await this.finish();
   }
@@ -47,7 +51,7 @@ class LiveBuild {
     if (this.log.follows) await this.log.reload();
   }
 
-  /** Replaces a part, unless it is unchanged or the reader is using it. */
+  /** Updates a part, unless it is unchanged or the reader is using it. */
   private replace(fresh: HTMLElement): void {
     const { live, key } = fresh.dataset;
     const old = this.root.querySelector<HTMLElement>(`[data-live="${live}"]`);
@@ -56,8 +60,7 @@ class LiveBuild {
     const selection = document.getSelection();
     if (old.contains(document.activeElement) || (selection && !selection.isCollapsed && old.contains(selection.anchorNode))) return;
     this.shown.set(live, content);
-    for (const [name, value] of Object.entries(fresh.dataset)) old.dataset[name] = value;
-    old.replaceChildren(...fresh.childNodes);
+    morph(old, fresh);
     showTimes(old);
     enableCopyButtons(old);
   }

@@ -1,11 +1,14 @@
 /** Copy buttons, shown only with scripts. */
 
 const SHOWN_MS = 1500;
+const enabled = new WeakSet<HTMLButtonElement>();
 
 /** Enables every `[data-copy]` below a node. */
 export function enableCopyButtons(root: ParentNode): void {
   for (const button of root.querySelectorAll<HTMLButtonElement>("button[data-copy]")) {
     button.hidden = false;
+    if (enabled.has(button)) continue;
+    enabled.add(button);
     button.addEventListener("click", () => void copy(button));
   }
 }

@@ -1,10 +1,10 @@
-/** Elapsed times between two updates from the server: seconds count up and the bar's last part grows. */
+/** Elapsed and remaining times between two updates from the server, and the bars of running steps. */
 
-import { formatDuration } from "./durations";
+import { formatDuration, formatElapsed, formatRemaining } from "./durations";
 
 const TICK_MS = 500;
 
-/** Updates `[data-elapsed]` below a node, and the running part of its bar. */
+/** Updates `[data-elapsed]`, `[data-remaining]` and running bars below a node. */
 export class ElapsedTimes {
   private since = performance.now();
   private readonly clock = setInterval(() => this.tick(), TICK_MS);
@@ -14,7 +14,6 @@ export class ElapsedTimes {
   /** Restarts counting after an update from the server. */
   reset(): void {
     this.since = performance.now();
-    for (const part of this.root.querySelectorAll(".bar")) part.removeAttribute("data-width");
   }
 
   /** Stops counting. */
@@ -25,18 +24,23 @@ export class ElapsedTimes {
   private tick(): void {
     const passed = (performance.now() - this.since) / 1000;
     for (const element of this.root.querySelectorAll<HTMLElement>("[data-elapsed]")) {
-      element.textContent = formatDuration(Number(element.dataset["elapsed"]) + passed);
+      const seconds = Number(element.dataset["elapsed"]) + passed;
+      write(element, "whole" in element.dataset ? formatElapsed(seconds) : formatDuration(seconds));
     }
-    const bar = this.root.querySelector<SVGElement>(".bar");
-    const running = bar?.querySelector<SVGRectElement>(".running");
-    if (bar && running) grow(bar, running, passed);
+    for (const element of this.root.querySelectorAll<HTMLElement>("[data-remaining]")) {
+      write(element, formatRemaining(Number(element.dataset["remaining"]) - passed));
+    }
+    for (const bar of this.root.querySelectorAll<SVGRectElement>("[data-usual]")) fill(bar, passed);
   }
 }
 
-/** Extends the running part by the seconds since it was drawn. */
-function grow(bar: SVGElement, running: SVGRectElement, passed: number): void {
-  bar.dataset["width"] ??= running.getAttribute("width") ?? "0";
-  const width = Number(bar.dataset["width"]) + passed;
-  running.setAttribute("width", String(width));
-  bar.setAttribute("viewBox", `0 0 ${Number(running.getAttribute("x")) + width} 10`);
+/** Fills a running step's bar up to its usual time; beyond it no estimate holds. */
+function fill(bar: SVGRectElement, passed: number): void {
+  const share = (Number(bar.dataset["seconds"]) + passed) / Number(bar.dataset["usual"]);
+  bar.setAttribute("width", String(100 * Math.min(1, share)));
+  bar.classList.toggle("endless", share >= 1);
+}
+
+function write(element: HTMLElement, text: string): void {
+  if (element.textContent !== text) element.textContent = text;
 }

@@ -14,6 +14,21 @@ export function signature(element: Element): string {
   return element.outerHTML.replace(/>[^<]*<\/time>/g, "></time>");
 }
 
+/** Makes an element like a fresh one without replacing what is alike, so that animations and focus go on. */
+export function morph(old: Element, fresh: Element): void {
+  for (const { name } of [...old.attributes]) if (!fresh.hasAttribute(name) && !(name === "open" && old.tagName === "DETAILS")) old.removeAttribute(name);
+  for (const { name, value } of fresh.attributes) if (old.getAttribute(name) !== value) old.setAttribute(name, value);
+  const [before, after] = [[...old.childNodes], [...fresh.childNodes]];
+  for (const [place, node] of after.entries()) {
+    const was = before[place];
+    if (!was) old.append(node);
+    else if (was instanceof Element && node instanceof Element && was.tagName === node.tagName) morph(was, node);
+    else if (was.nodeType !== node.nodeType || was instanceof Element) was.replaceWith(node);
+    else if (was.nodeValue !== node.nodeValue) was.nodeValue = node.nodeValue;
+  }
+  for (const node of before.slice(after.length)) node.remove();
+}
+
 /** Returns a function that runs work on demand, never concurrently and at most once per pause (ms). */
 export function throttle(work: () => Promise<void>, pause: number): () => void {
   let [busy, due] = [false, false];

@@ -21,6 +21,7 @@ from pt2hub.errors import (
 from pt2hub.wire.problems import from_dict
 from pt2hub_workers.builds.attempt import Attempt
 from pt2hub_workers.builds.journal import CLOSE_SECONDS, Journal
+from pt2hub_workers.builds.rebuild import Rebuild
 from pt2hub_workers.inside.builds.shortage import find_shortage
 from pt2hub_workers.operations.cancellation import Cancelled
 from pt2hub_workers.operations.retries import retry_outage
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
 KINDS: dict[BuildKind, type[Job]] = {
     BuildKind.BUILD: Attempt,
     BuildKind.MEASURE: Benchmark,
+    BuildKind.REBUILD: Rebuild,
 }
 """Job classes by kind of build."""
 RETRY_SECONDS = 2.0

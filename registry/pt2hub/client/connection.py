@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from pt2hub.client import resources
     from pt2hub.client.artifacts.loader import LoadedModel
     from pt2hub.client.artifacts.local import LocalArtifact
+    from pt2hub.client.artifacts.origin import Origin
     from pt2hub.client.artifacts.puller import Puller
     from pt2hub.client.artifacts.yanks import YankWarnings
     from pt2hub.client.availability import Availability
@@ -103,9 +104,11 @@ class Connection:
 
     def _make_transport(self, server: str | None = None, *, hurried: bool = False) -> Transport:
         if self.config.availability.offline:
+            if server is None:
+                return self._make_offline_transport()
             raise Offline(
                 "pt2hub is offline, and this needs the server",
-                where=server or self.config.url,
+                where=server,
                 hint="Unset PT2HUB_OFFLINE.",
             )
         with collector_paused():
@@ -122,15 +125,27 @@ class Connection:
             patience_s=patience_s,
         )
 
+    def _make_offline_transport(self) -> Transport:
+        """Return the transport that answers from imported bundles."""
+        with collector_paused():
+            from pt2hub.client.records.offline_transport import OfflineTransport
+
+        config = self.config
+
+        return OfflineTransport(config.url, config.cache, self._make_origin(config.availability).resolve)
+
     def _make_puller(self, availability: Availability, *, server: str | None = None) -> Puller:
-        from pt2hub.client.artifacts.origin import Origin
         from pt2hub.client.artifacts.puller import Puller
         from pt2hub.client.blobs.cache import BlobCache
 
-        config = self.config
-        connect = partial(self._connect, server)
-        origin = Origin(connect, config.cache, server or config.url, availability, self._yank_warnings)
-        return Puller(origin, BlobCache(config.cache, shared=config.shared_cache))
+        origin = self._make_origin(availability, server=server)
+        return Puller(origin, BlobCache(self.config.cache, shared=self.config.shared_cache))
+
+    def _make_origin(self, availability: Availability, *, server: str | None = None) -> Origin:
+        from pt2hub.client.artifacts.origin import Origin
+
+        connect, config = partial(self._connect, server), self.config
+        return Origin(connect, config.cache, server or config.url, availability, self._yank_warnings)
 
     @cached_property
     def _yank_warnings(self) -> YankWarnings:

@@ -78,6 +78,14 @@ class Retention(Resource):
         body = {"scope": scope, "last": last, "pulled_within_days": pulled_within_days}
         return self._transport.ask(RetentionView, "PUT", _PATH, json.dumps(body).encode())
 
+    def remove_policy(self, scope: str) -> RetentionView:
+        """Remove the policy of a model or a team; return the one that holds from now on.
+
+        Raises:
+            NotFound: No policy is set on it.
+        """
+        return self._transport.ask(RetentionView, "DELETE", f"{_PATH}?{urlencode({'scope': scope})}")
+
     def preview(self, scope: str) -> RetentionPreview:
         """Return what the policies of a model or a team would delete now."""
         return self._transport.fetch(RetentionPreview, f"{_PATH}/preview", {"scope": scope})

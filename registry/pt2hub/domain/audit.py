@@ -29,6 +29,8 @@ class Action(StrEnum):
     BUILD_CANCEL = "build.cancel"
     BUILD_RETRY = "build.retry"
     BUILD_REQUEUE = "build.requeue"
+    BUILD_REBUILD = "build.rebuild"
+    """A rebuild of an artifact with damaged files was queued."""
     ALIAS_MOVE = "alias.move"
     ALIAS_REMOVE = "alias.remove"
     POLICY_CHANGE = "policy.change"
@@ -65,6 +67,10 @@ class Action(StrEnum):
     """A row was added from a manifest in storage, by `pt2hub admin reindex`."""
     JOURNAL_APPLY = "journal.apply"
     """Rows were added from the journal in storage, by the same command."""
+    REINDEX_ACCEPT_LOSSES = "reindex.accept_losses"
+    """The same command gave up what it could not read: the collector may take what only that names."""
+    TOMBSTONE_APPLY = "tombstone.apply"
+    """A restored backup had what was deleted after it; that was deleted again."""
 
 
 @dataclass(frozen=True, slots=True)

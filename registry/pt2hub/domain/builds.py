@@ -29,10 +29,18 @@ class BuildState(StrEnum):
 
 
 class BuildKind(StrEnum):
-    """Kind of a build. A measuring job compiles nothing, but goes through the same queue and states."""
+    """Kind of a build. Jobs of the other kinds publish no artifact, but go through the same queue and states."""
 
     BUILD = "build"
     MEASURE = "measure"
+    """Benchmarks an artifact again; compiles nothing."""
+    REBUILD = "rebuild"
+    """Builds a published artifact again, to replace its damaged files."""
+
+
+def name_kind(kind: str) -> str:
+    """Return what people call a build of a kind: `build`, `measuring job` or `rebuild`."""
+    return "measuring job" if kind == BuildKind.MEASURE else kind
 
 
 class Outcome(StrEnum):
@@ -137,7 +145,8 @@ class Claim:
         number: The version's number.
         identity: The version's identity.
         spec: The canonical spec merged with `settings`.
-        request: The requested target with its overrides (`TargetSpec` as JSON); for measuring jobs a `MeasureRequest`.
+        request: The requested target with its overrides (`TargetSpec` as JSON); for measuring jobs a `MeasureRequest`,
+            for rebuilds a `RebuildRequest`.
         target: The target to build for.
         pins: Digests and versions that the submission was resolved to.
         weights: The version's weights blob, None until the first build records it.
@@ -196,6 +205,21 @@ class MeasureRequest:
     by: str = ""
     baseline: Digest | None = None
     single_process: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class RebuildRequest:
+    """Request for a rebuild.
+
+    Attributes:
+        target: The target's name.
+        artifact: Manifest digest of the artifact whose damaged files are replaced.
+        request: The request of the build that published it (`TargetSpec` as JSON).
+    """
+
+    target: str
+    artifact: Digest
+    request: dict[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

@@ -32,7 +32,7 @@ class Damage:
         expected_bytes: Length of the right bytes.
         found_bytes: Length of the stored ones; None if they are missing.
         found_digest: Digest of the stored ones; None if they are missing or unreadable.
-        found_by: What found it: `scrub`, `read`, `upload` or `admin`.
+        found_by: What found it: `scrub`, `read`, `upload`, `admin` or `report` (of a client).
         found_at: ISO 8601, UTC; None before it is recorded.
     """
 
@@ -77,6 +77,7 @@ class HealOutcome:
         source: Where the right bytes came from; None if nothing has them.
         needed_by: What refers to it, such as `vision/resnet18@3 for torch2.13-cpu-x86_64_v3`.
         advice: What else can be done; empty unless it is still damaged.
+        rebuild: The build that makes it again, or the last one that tried; None without one.
     """
 
     kind: Kind
@@ -85,3 +86,4 @@ class HealOutcome:
     source: str | None = None
     needed_by: tuple[str, ...] = ()
     advice: str = ""
+    rebuild: str | None = None

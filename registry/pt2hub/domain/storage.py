@@ -28,10 +28,12 @@ class CollectionSchedule:
     Attributes:
         grace: How long a blob stays after its last reference is gone.
         every: Interval between scheduled collections; zero for none.
+        keep_logs: How long logs of builds stay after the end of their attempt; zero for ever.
     """
 
     grace: timedelta = timedelta(days=1)
     every: timedelta = timedelta(hours=1)
+    keep_logs: timedelta = timedelta()
 
 
 @dataclass(frozen=True, slots=True)

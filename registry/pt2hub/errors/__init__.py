@@ -14,7 +14,7 @@ This package imports nothing else from pt2hub and is independent of transport: t
     |   +-- ExampleOutOfRange, DimensionSpecialised, NondeterministicModel, UnsupportedOutput, NanOutput
     |   +-- WeightsMismatch, ExportFailed (DataDependent, KernelNotTraced, ProgramDiffers), SourceDrifted
     |   +-- NoPower, ToleranceMissed
-    |   +-- BuildTimedOut, LimitExceeded, ModelInterferes, OutputRefused
+    |   +-- BuildTimedOut, LimitExceeded, ModelInterferes, OutputRefused, RebuildDiffers
     |   +-- NotFound (NotRecorded), Ambiguous, Forbidden (NoGrant), AddressRefused, TooLarge, QuotaExceeded
     |   +-- NotFound (NotRecorded), Ambiguous, Forbidden (NoGrant, AccessDenied), TooLarge, QuotaExceeded
     |   +-- NotFound (NotRecorded, Deleted), Ambiguous, Forbidden (NoGrant), TooLarge, QuotaExceeded
@@ -170,6 +170,7 @@ from pt2hub.errors.usage import (
     PromotionCheckFailed,
     QuotaExceeded,
     RangeNotSatisfiable,
+    RebuildDiffers,
     SandboxUnavailable,
     SchemaNewer,
     SchemaOlder,
@@ -304,6 +305,7 @@ __all__ = [
     "RandomOperators",
     "RangeNotSatisfiable",
     "RateLimited",
+    "RebuildDiffers",
     "ReceiverUnreachable",
     "RequestTimeout",
     "ResolutionExpired",

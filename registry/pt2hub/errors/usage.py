@@ -119,6 +119,12 @@ class ToleranceMissed(UsageError):
     code = "tolerance_missed"
 
 
+class RebuildDiffers(UsageError):
+    """A rebuild wrote other bytes than the damaged files had, so nothing could be replaced by them."""
+
+    code = "rebuild_differs"
+
+
 class BuildTimedOut(UsageError):
     """The build exceeded its time limit."""
 

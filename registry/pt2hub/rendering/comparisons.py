@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 from pt2hub.domain.names import team_of
 from pt2hub.domain.performance.autotune import parameters_text
 from pt2hub.domain.performance.metrics import OF_JOBS
+from pt2hub.domain.targets import parse_target
+from pt2hub.errors import UnknownTarget
 from pt2hub.renderable import Sheet
 from pt2hub.rendering.changes import between, format_change
 from pt2hub.rendering.quantities import quantity
@@ -32,6 +34,9 @@ _MENDED = frozenset(("not_measured", "too_noisy", "too_few", "environment_differ
 BETTER = "For a better comparison"
 """Before commands that measure again."""
 NO_KERNELS = "No kernel changed: both use the same one for every timed operation."
+NOTHING_TIMED = (
+    "Nothing was timed: artifacts of the no-op toolchain have no code, and their times are made up."
+)
 TWO_FIGURES = (
     "A change may have two ratios: side by side compares times of one run, a change of level compares the medians before and "
     "after, and points are values of the history, measured at different times."
@@ -75,6 +80,14 @@ def notes(view: ComparisonView) -> tuple[str, ...]:
     return (*code_lines(view), *remarks(view), *better)
 
 
+def _exists(target: str) -> bool:
+    """Return whether a target is that of a real toolchain; one of a newer pt2hub counts as real."""
+    try:
+        return parse_target(target).exists
+    except UnknownTarget:
+        return True
+
+
 def remarks(view: ComparisonView) -> tuple[str, ...]:
     """Return remarks on a comparison."""
     before, after = view.before, view.after
@@ -83,6 +96,7 @@ def remarks(view: ComparisonView) -> tuple[str, ...]:
         for name, values in view.differs.items()
     )
     said = (
+        NOTHING_TIMED if not (_exists(before.target) and _exists(after.target)) else "",
         f"Two models: {before.model} and {after.model}." if before.model != after.model else "",
         f"Two targets: {before.target} and {after.target}." if view.across else "",
         f"The environments differ in {differs}." if differs else "",

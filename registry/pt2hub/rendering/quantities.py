@@ -1,6 +1,6 @@
 """Formatting of numbers with units: 250 µs, 3 min 20 s, 44.7 MiB, +3.2 %, 2 builds.
 
-The only renderer of durations, bytes, counts and ratios, for CLI, client and pages; `web/islands/words.ts` has what the
+The only renderer of durations, bytes, counts and ratios, for CLI, client and pages; `web/islands/durations.ts` has what the
 pages' scripts need of it.
 """
 
@@ -23,6 +23,9 @@ _STEPS = {
 """Scales of each unit with their factors, largest first."""
 _DURATIONS = ((86400, "d", 3600, "h"), (3600, "h", 60, "min"), (60, "min", 1, "s"))
 _AGES = ((86400 * 365, "y"), (86400 * 30, "mo"), (86400, "d"), (3600, "h"), (60, "min"), (1, "s"))
+_MINUTE = 60
+_FEW_SECONDS = 8
+"""Estimates below this are not given as numbers."""
 _FURTHEST = 1e300
 _BLOCKS = "▁▂▃▄▅▆▇█"
 _LARGE = 1000
@@ -99,6 +102,23 @@ def format_duration(seconds: float) -> str:
     return (
         f"{seconds:.1f} s" if seconds >= 1 else quantity(round(seconds, 3 if seconds >= _SMALL else 6), "s")
     )
+
+
+def format_elapsed(seconds: float) -> str:
+    """Format a duration that counts up, in whole seconds: `29 s`, `3 min 20 s`."""
+    whole = math.floor(max(0.0, seconds))
+    return f"{whole} s" if whole < _MINUTE else format_duration(whole)
+
+
+def format_remaining(seconds: float) -> str:
+    """Format an estimate of what is left, as coarse as it is uncertain: `a few seconds`, `40 s`, `12 min`."""
+    if seconds < _FEW_SECONDS:
+        return "a few seconds"
+    if seconds < 10 * _MINUTE:
+        step = 5 if seconds < _MINUTE else 10
+        return format_elapsed(step * math.floor(seconds / step + 0.5))
+    minutes = math.floor(seconds / _MINUTE + 0.5)
+    return f"{minutes} min" if minutes < _MINUTE else format_duration(minutes * _MINUTE)
 
 
 def format_age(seconds: float) -> str:

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from pt2hub.wire.performance import MetricComparison
 
 NOTHING = "-"
-_WHY = {
+WHY = {
     "environment_differs": "environments differ",
     "too_few": "too few measurements",
     "unit_differs": "units differ",
@@ -42,7 +42,7 @@ def because(item: MetricComparison) -> str:
     Such as `side by side; within 15 %: the minimum effect of latency_p99; the noise is 2.1 %`.
     """
     if item.reason:
-        words = _WHY.get(item.reason, format_state(item.reason))
+        words = WHY.get(item.reason, format_state(item.reason))
         return f"{words}: {item.detail}" if item.detail else words
     if item.method == "code" or item.min_effect is None or item.ratio is None:  # an older server says less
         return _how(item)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING
 
+from pt2hub.domain.builds import BuildKind, name_kind
 from pt2hub.domain.publishing.compile_modes import DEFAULT_MODE, MODES, ModeSettings
 from pt2hub.errors import INVISIBLE_CHARACTERS
 from pt2hub.renderable import Sheet
@@ -82,8 +83,9 @@ def state_text(build: BuildView) -> str:
 
 def build_title(build: BuildView) -> str:
     """Return a build's title, as the subject of a sentence."""
-    kind = "Measuring job" if build.kind == "measure" else "Build"
-    return f"{kind} {build.id} of {build.model}@{build.number} for {build.target}"
+    return (
+        f"{name_kind(build.kind).capitalize()} {build.id} of {build.model}@{build.number} for {build.target}"
+    )
 
 
 def measures(build: BuildView) -> str:
@@ -243,6 +245,7 @@ def build(view: BuildView) -> Sheet:
     title += f": {_remark(view)}" if view.error else ""
     result = [f"artifact {view.artifact}"] if view.artifact else []
     result += [measures(view)] if view.measures else []
+    result += [f"rebuilds {view.rebuilds}, whose files are damaged"] if view.rebuilds else []
     result += [found] if (found := measurement(view.measurement)) else []
     notes = (circumstances(view),) if circumstances(view) else ()
     return Sheet(title, steps, (*notes, *result, *_failure(view)))
@@ -347,9 +350,9 @@ def worker(view: WorkerView) -> Sheet:
 
 
 def doing(build: WorkerBuild) -> str:
-    """Return a worker's build for a list: the version, and whether it is only measured."""
-    measured = " (measuring job)" if build.kind == "measure" else ""
-    return f"{build.model}@{build.number}{measured}"
+    """Return a worker's build for a list: the version, and the kind of a job that is no build."""
+    job = f" ({name_kind(build.kind)})" if build.kind != BuildKind.BUILD else ""
+    return f"{build.model}@{build.number}{job}"
 
 
 def log(view: LogView) -> Sheet:

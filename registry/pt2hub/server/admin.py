@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from pt2hub.server.config import ServerConfig
     from pt2hub.server.container import Container
     from pt2hub.server.services.access.tokens import Grant
-    from pt2hub.server.services.blobs.heal import HealSource
+    from pt2hub.server.services.operations.heal import HealSource
     from pt2hub.server.worker_access import WorkerRole
     from pt2hub.wire.audit_log import AuditEntry, AuditPage
     from pt2hub.wire.collections import CollectionReport
@@ -168,16 +168,21 @@ def check_storage(config: ServerConfig) -> StorageCheck:
 
 
 def heal(
-    config: ServerConfig, digests: Sequence[Digest], sources: Sequence[HealSource]
+    config: ServerConfig,
+    digests: Sequence[Digest],
+    sources: Sequence[HealSource],
+    *,
+    rebuild: bool = False,
 ) -> tuple[HealOutcome, ...]:
     """Replace damaged blobs by right bytes from elsewhere, beside a running server; errors as for `scrub`.
 
     Args:
         digests: Which ones; empty for all that are damaged.
         sources: Where to look for the bytes, in this order.
+        rebuild: Whether to have built again what no source has and a build made.
     """
     with open_services(config, upgrading=False, reporting=True) as container:
-        return tuple(container.heal.heal(digests, sources, by=operator()))
+        return tuple(container.heal.heal(digests, sources, rebuild=rebuild, by=operator()))
 
 
 def collect(

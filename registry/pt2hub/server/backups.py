@@ -5,21 +5,38 @@ from __future__ import annotations
 import contextlib
 import os
 import tempfile
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pt2hub.errors import InvalidInput
 from pt2hub.server import admin
+from pt2hub.server.blobs.open import open_storage
 from pt2hub.server.blobs.verification import PRIVATE, os_errors
 from pt2hub.server.db import backup
+from pt2hub.server.db.backup import Backup  # of a dataclass
+from pt2hub.server.operator import operator
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from pt2hub.server.config import ServerConfig
-    from pt2hub.server.db.backup import Backup
 
 _S3 = "s3://"
+
+
+@dataclass(frozen=True, slots=True)
+class RestoredBackup:
+    """A backup in its database.
+
+    Attributes:
+        deleted: What was deleted after the backup, and again now: `team/name@3`, ids of builds, `team/name`.
+        unreadable: Digests of tombstones that cannot be read, with reasons; what they name is served.
+    """
+
+    backup: Backup
+    deleted: tuple[str, ...] = ()
+    unreadable: dict[str, str] = field(default_factory=dict)
 
 
 def write_backup(config: ServerConfig, to: str) -> Backup:
@@ -49,10 +66,11 @@ def write_backup(config: ServerConfig, to: str) -> Backup:
         return written
 
 
-def restore_backup(config: ServerConfig, source: str) -> Backup:
+def restore_backup(config: ServerConfig, source: str) -> RestoredBackup:
     """Restore a backup into the empty database of the settings, and upgrade it.
 
-    If the storage has no journal, as a copy that lacks it, it gets one.
+    What was deleted after the backup, according to the storage, is deleted again. If the storage has no journal, as a copy
+    that lacks it, it gets one.
 
     Args:
         source: A file, or `s3://bucket/key`.
@@ -65,11 +83,15 @@ def restore_backup(config: ServerConfig, source: str) -> Backup:
         DatabaseUnavailable: The database does not answer.
         StorageUnavailable: The storage does not answer.
     """
+    next(
+        iter(open_storage(config.storage).keys("tombstones")), None
+    )  # rather now than when versions are back
     with _source(source) as path, admin.open_database(config) as database_url:
         restored = backup.restore(database_url, path)
     with admin.open_services(config) as container:
         container.journal.mark_missing()
-    return restored
+        deleted, unreadable = container.reindex.apply_tombstones(by=operator())
+    return RestoredBackup(restored, tuple(deleted), unreadable)
 
 
 @contextlib.contextmanager

@@ -78,7 +78,7 @@ class ServerConfig:
         read_beyond_loopback: `public` if public reads are meant to be possible from other machines
             (`PT2HUB_READ_BEYOND_LOOPBACK`).
         collection: When blobs are collected that nothing needs (`PT2HUB_COLLECT_GRACE_SECONDS`,
-            `PT2HUB_COLLECT_EVERY_SECONDS`).
+            `PT2HUB_COLLECT_EVERY_SECONDS`), and old logs of builds (`PT2HUB_KEEP_LOGS_DAYS`).
         limits: What tokens, addresses and teams may use.
         webhook_receivers: Host and port of receivers of webhooks that may have private addresses and speak plain HTTP
             (`PT2HUB_WEBHOOK_ALLOW`, comma-separated).
@@ -252,6 +252,7 @@ def _collection(environ: Mapping[str, str]) -> CollectionSchedule:
     return CollectionSchedule(
         grace=read("PT2HUB_COLLECT_GRACE_SECONDS", usual.grace),
         every=read("PT2HUB_COLLECT_EVERY_SECONDS", usual.every),
+        keep_logs=timedelta(days=_integer(environ, "PT2HUB_KEEP_LOGS_DAYS", 0, low=0, high=36_500)),
     )
 
 

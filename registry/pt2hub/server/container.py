@@ -38,13 +38,17 @@ from pt2hub.server.services.artifacts.single_file import SingleFileService
 from pt2hub.server.services.blobs.blob_writes import BlobService
 from pt2hub.server.services.blobs.collection import CollectorService
 from pt2hub.server.services.blobs.damage import DamageService
-from pt2hub.server.services.blobs.heal import HealService
+from pt2hub.server.services.blobs.damage_reports import DamageReportService
 from pt2hub.server.services.blobs.scrub import ScrubService
 from pt2hub.server.services.blobs.tombstone_documents import TombstoneDocuments
 from pt2hub.server.services.blobs.uploads import UploadService
 from pt2hub.server.services.builds.build_service import BuildService
 from pt2hub.server.services.builds.log_windows import LogWindowService
 from pt2hub.server.services.builds.logs import LogService
+from pt2hub.server.services.builds.old_logs import OldLogService
+from pt2hub.server.services.builds.rebuilds import RebuildService
+from pt2hub.server.services.builds.step_durations import StepDurationService
+from pt2hub.server.services.operations.heal import HealService
 from pt2hub.server.services.operations.health import HealthService
 from pt2hub.server.services.operations.isolation import IsolationService
 from pt2hub.server.services.operations.journal import JournalService
@@ -62,6 +66,7 @@ from pt2hub.server.services.performance.evaluations import EvaluationService
 from pt2hub.server.services.performance.history import PerformanceService
 from pt2hub.server.services.performance.measuring_jobs import MeasuringJobService
 from pt2hub.server.services.performance.reports import ReportService
+from pt2hub.server.services.performance.version_changes import VersionChangeService
 from pt2hub.server.services.promotion.aliases import AliasService
 from pt2hub.server.services.promotion.policies import PolicyService
 from pt2hub.server.services.promotion.yanks import YankService
@@ -142,7 +147,6 @@ class Container:
         self.damage = DamageService(self._sessions, storage)
         self.scrub = ScrubService(self._sessions, self.damage, bytes_per_s=scrub_bytes_per_s)
         self.blobs = BlobService(self._sessions, storage)
-        self.heal = HealService(self._sessions, self.blobs, self.damage)
         self.uploads = UploadService(
             self._sessions,
             self.blobs,
@@ -150,11 +154,17 @@ class Container:
             limit=max_blob_bytes,
             most_open=self._limits.uploads_per_token,
         )
+        self.old_logs = OldLogService(self._sessions, keep=self._collection.keep_logs)
         self.collector = CollectorService(
             self._sessions,
             storage,
             schedule=self._collection,
-            chores=(self.blobs.tidy, self.uploads.sweep, lambda: storage.sweep(ABANDONED_AFTER_S)),
+            chores=(
+                self.old_logs.remove,
+                self.blobs.tidy,
+                self.uploads.sweep,
+                lambda: storage.sweep(ABANDONED_AFTER_S),
+            ),
         )
 
     def _open_artifacts(self) -> None:
@@ -172,8 +182,10 @@ class Container:
     def _open_builds(self) -> None:
         sessions, queue, timeout = self._sessions, self.queue, self._heartbeat_timeout
         self.builds = BuildService(sessions, queue, self.storage, heartbeat_timeout=timeout)
+        self.rebuilds = RebuildService(sessions, queue)
         self.logs = LogService(sessions, self.storage, self.blobs)
         self.log_windows = LogWindowService(sessions, self.storage)
+        self.step_durations = StepDurationService(sessions)
 
     def _open_publishing(self, factories: tuple[str, ...]) -> None:
         sessions, queue, timeout = self._sessions, self.queue, self._heartbeat_timeout
@@ -196,6 +208,7 @@ class Container:
         self.performance = PerformanceService(sessions)
         self.charts = ChartService(sessions)
         self.comparisons = ComparisonService(sessions, self.resolve.resolve)
+        self.version_changes = VersionChangeService(sessions)
         self.diffs = DiffService(sessions, self.storage, self.comparisons, self.kernels)
         self.measuring_jobs = MeasuringJobService(
             sessions, queue, self.resolve, heartbeat_timeout=timeout, limits=self._limits
@@ -230,6 +243,7 @@ class Container:
         self.people = PeopleService(self._sessions)
         self.devices = DeviceService(self._sessions, self.access)
         self.rate_limits = RateLimitService(self._sessions, self._limits)
+        self.damage_reports = DamageReportService(self.damage, self.rate_limits)
 
     def _open_webhooks(self, egress: Egress) -> None:
         self.webhooks = WebhookService(self._sessions, egress)
@@ -242,7 +256,8 @@ class Container:
         self.isolation = IsolationService(sessions)
         self.key_audits = KeyAuditService(sessions, self.storage)
         self.journal = JournalService(sessions, self.storage)
-        self.reindex = ReindexService(sessions, self.storage)
+        self.reindex = ReindexService(sessions, self.storage, queue)
+        self.heal = HealService(sessions, self.blobs, self.damage, self.rebuilds)
         self.storage_check = StorageCheckService(sessions, self.storage)
         self.statistics = StatisticsService(sessions, heartbeat_timeout=timeout)
         self.usage = UsageService(sessions, self._limits)

@@ -82,6 +82,19 @@ class RegionView:
 
 
 @dataclass(frozen=True, slots=True)
+class BlobCheck:
+    """What the server found after a report that a blob is damaged.
+
+    Attributes:
+        digest: The blob's digest.
+        state: `intact`, `damaged`, or `queued`: it is large, and the scrub reads it next.
+    """
+
+    digest: Digest
+    state: str
+
+
+@dataclass(frozen=True, slots=True)
 class DamagedPart:
     """A part of an artifact whose stored bytes are damaged.
 

@@ -54,6 +54,8 @@ class AttemptView:
         code: Error code, or None.
         message: Error message, or None.
         log: Digest of the complete log once it is archived; else None.
+        log_removed_after_days: Age at which its log was removed, since the server keeps logs for a limited time; else
+            None.
     """
 
     number: int
@@ -64,6 +66,7 @@ class AttemptView:
     code: str | None = None
     message: str | None = None
     log: Digest | None = None
+    log_removed_after_days: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,9 +132,10 @@ class BuildView(Renderable):
         worker: Id of the current or last worker, or None.
         failures: Attempts that ended in a transient failure or a lost worker since submission or the last retry.
         attempts: All attempts, oldest first; empty in lists.
-        kind: `build`, or `measure` for a measuring job.
+        kind: `build`, `measure` for a measuring job, or `rebuild`.
         measures: Manifest digest of the artifact that a measuring job measures, else None.
         baseline: Manifest digest of the artifact to compare with; None for that of the previous version.
+        rebuilds: Manifest digest of the artifact whose damaged files a rebuild replaces, else None.
         measurement: Measurement status of its artifact; None without an artifact, for measuring jobs, and from older
             servers.
         requested_by: Who requested it: with the version, as a further target or as a measuring job; None where an
@@ -167,6 +171,7 @@ class BuildView(Renderable):
     requested_by: Principal | None = None
     retried_by: Principal | None = None
     cancelled_by: Principal | None = None
+    rebuilds: Digest | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -242,6 +247,7 @@ class VersionView(Renderable):
         derived_from: What it is derived from; its whole lineage is an answer of its own.
         derivatives: Versions that are derived from it, the newest few.
         evaluations: Its newest evaluation by each metric on each data set.
+        aliases: Names of the aliases that are on it, such as `prod`.
     """
 
     model: str
@@ -265,6 +271,7 @@ class VersionView(Renderable):
     derived_from: tuple[DerivationView, ...] = ()
     derivatives: tuple[DerivationView, ...] = ()
     evaluations: tuple[EvaluationView, ...] = ()
+    aliases: tuple[str, ...] = ()
 
     __repr__ = Renderable.__str__  # what a prompt shows; no list holds them
 

@@ -170,6 +170,11 @@ def second_build(registry: Registry, _web: FlaskClient) -> Case:
     return Case("DELETE", f"/api/v1/builds/{build}?reason=x")
 
 
+def with_retention(registry: Registry) -> None:
+    built(registry)
+    registry.services.retention.put(MODEL, last=3, by=ADMIN)
+
+
 def with_card(registry: Registry) -> None:
     registry.submit()
     registry.attach("README.md", b"# A net")
@@ -247,11 +252,14 @@ MUTATIONS = {
     "retention.delete_version": Mutation(
         Action.VERSION_DELETE, after(built, Case("DELETE", f"{API}/versions/1?reason=x"))
     ),
+    "retention.remove_retention": Mutation(
+        Action.RETENTION_CHANGE, after(with_retention, Case("DELETE", f"/api/v1/retention?scope={MODEL}"))
+    ),
     "retention.set_retention": Mutation(
         Action.RETENTION_CHANGE,
         after(built, Case("PUT", "/api/v1/retention", {"scope": MODEL, "last": 3})),
     ),
-    "tokens.create": Mutation(Action.TOKEN_CREATE, lambda *_: Case("POST", "/api/v1/tokens", GRANT), again=1),
+    "tokens.create": Mutation(Action.TOKEN_CREATE, lambda *_: Case("POST", "/api/v1/tokens", GRANT)),
     "uploads.begin": Mutation(  # each is an upload of its own
         Action.UPLOAD_BEGIN, lambda *_: Case("POST", "/api/v1/uploads", UPLOAD), again=1
     ),

@@ -53,6 +53,27 @@ def test_a_token_is_created_listed_rotated_and_revoked(served: Registry, admin: 
     assert admin.json("token", "ls")[1]["tokens"][-1]["created_by"]["name"] == "root"
 
 
+def test_a_name_is_given_once_and_lists_say_whose_tokens_are(served: Registry, admin: Shell) -> None:
+    made = admin.json(*CREATE)[1]["info"]["id"]
+    taken = admin(*CREATE)
+    assert (taken.code, f"Token vision-ci already exists (id {made})" in taken.err) == (1, True)
+    assert f"pt2hub token rotate {made}" in taken.err
+    assert admin("token", "revoke", str(made)).code == 0
+    assert admin(*CREATE).code == 0, "the name of a token that has ended is free"
+    assert "OWNER" in admin("token", "ls").out
+    del served
+
+
+def test_a_refusal_names_a_command_that_a_shell_takes_as_it_is(
+    served: Registry, shell: Shell, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    token = served.services.access.create_token("reader", scopes=[Scope.READ], patterns=["vision/*"])
+    monkeypatch.setenv("PT2HUB_TOKEN", token)
+    assert "--scope admin --models 'vision/*'" in shell(*CREATE).err
+    refused = shell("label", "set", "vision/resnet18", "a=b").err
+    assert "--scope publish --models vision/resnet18" in refused
+
+
 def test_without_a_name_the_own_token_is_replaced(
     served: Registry, shell: Shell, monkeypatch: pytest.MonkeyPatch
 ) -> None:

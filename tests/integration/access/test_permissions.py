@@ -73,6 +73,7 @@ def cases(registry: Registry) -> dict[str, Case]:
         "retention.delete_model": Case("DELETE", f"{model}?reason=x"),
         "retention.delete_version": Case("DELETE", f"{model}/versions/1?reason=x"),
         "retention.preview_retention": Case("GET", f"/api/v1/retention/preview?scope={MODEL}"),
+        "retention.remove_retention": Case("DELETE", f"/api/v1/retention?scope={MODEL}"),
         "retention.set_retention": Case("PUT", "/api/v1/retention", {"scope": MODEL, "last": 1}),
         "retention.show_retention": Case("GET", f"/api/v1/retention?scope={MODEL}"),
         "tokens.create": Case(

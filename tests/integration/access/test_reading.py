@@ -48,6 +48,7 @@ URLS = {
     "artifacts.manifest": "/api/v1/models/{model}/manifests/{digest}",
     "artifacts.profile": "/api/v1/artifacts/{digest}/profile",
     "artifacts.resolve": "/api/v1/resolve?reference={model}@prod",
+    "blobs.check": "/api/v1/blobs/{blob}/check",
     "blobs.download": "/api/v1/blobs/{blob}",
     "blobs.model": "/api/v1/artifacts/{digest}/model.pt2",
     "comparing.compare": "/api/v1/compare?before={model}@1&after={model}@1",
@@ -178,6 +179,8 @@ def ask(web: FlaskClient, endpoint: str, of: Published, token: str | None = None
     headers = {"Authorization": f"Bearer {token}"} if token else {}
     if endpoint == "artifacts.check":
         return web.post(of.url(endpoint), json={"reference": f"{of.model}@1", "host": HOST}, headers=headers)
+    if endpoint == "blobs.check":
+        return web.post(of.url(endpoint), headers=headers)
     return web.get(of.url(endpoint), headers=headers)
 
 

@@ -40,11 +40,12 @@ def test_an_admin_creates_what_its_own_token_covers(registry: Registry, web: Fla
     actor = access.verify(made["token"])
     assert (actor.name, actor.scopes, actor.patterns) == ("ci", {Scope.PUBLISH}, ("vision/*",))
     assert actor.expires_at
-    assert create(web, vision, models=["vision/resnet*"])[0] == 201
+    assert create(web, vision, name="ci-2", models=["vision/resnet*"])[0] == 201
     for beyond in (["*"], ["nlp/*"], ["*/resnet18"], ["vision/*", "nlp/bert"], ["vision*/x"]):
         status, answer = create(web, vision, models=beyond)
         assert (status, answer["code"]) == (403, "forbidden"), beyond
-    assert create(web, root, models=["*"], scopes=["admin"])[0] == 201
+    assert create(web, root, name="ci-3", models=["*"], scopes=["admin"])[0] == 201
+    assert create(web, vision)[1]["code"] == "conflict"
     assert create(web, access.create_token("ci"))[0] == 403
     for wrong in (
         {"scopes": []},

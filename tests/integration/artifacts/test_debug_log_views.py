@@ -71,7 +71,7 @@ def test_command_api_and_page_show_a_log(shell: Shell, web: FlaskClient, served:
     page = read(web, f"/artifacts/{digest}")
     link = f"/artifacts/{digest}/debug"
     assert link in page.links
-    assert "Debug logs of the compile" in page.text
+    assert "Debug logs of the compile" in read(web, f"/artifacts/{digest}?view=raw").text
     logs = read(web, link)
     assert "cannot fuse op1 with op2" in logs.text
     assert DEBUG_LOGS["graph"] in logs.text

@@ -66,6 +66,9 @@ def published(served: Registry, data: bytes = b"", **changes: Any) -> Digest:
     return publication.manifest.digest
 
 
+VIEWS = ("overview", "files", "kernels", "autotune", "benchmark", "trace", "provenance", "raw")
+
+
 def read(web: FlaskClient, address: str, status: int = 200) -> Page:
     response = web.get(address)
     html = response.get_data(as_text=True)
@@ -74,12 +77,19 @@ def read(web: FlaskClient, address: str, status: int = 200) -> Page:
     return Page(html)
 
 
+def read_all(web: FlaskClient, address: str) -> Page:
+    """All tabs of an artifact's page, as one."""
+    return Page("".join(web.get(f"{address}?view={view}").get_data(as_text=True) for view in VIEWS))
+
+
 def test_its_page_opens_an_artifact_up(web: FlaskClient, served: Registry) -> None:
     digest = published(served, a_zip(kernel__cpp=KERNEL))
-    page = read(web, f"/artifacts/{digest}")
+    page = read_all(web, f"/artifacts/{digest}")
     for said in (
-        f"vision/resnet18@1 for {V4}",
-        "verified",
+        "vision/resnet18@1 for CPU v4 · torch 2.13",
+        V4,
+        "10.5 ms at batch 2, verified against the model, ",
+        "; runs on x86-64-v4 CPUs with torch 2.13.",
         "largest error 1e-06 of the signal",
         "in a sandbox",
         "latency_p50 batch 2",
@@ -103,10 +113,62 @@ def test_its_page_opens_an_artifact_up(web: FlaskClient, served: Registry) -> No
         assert said in page.text, said
     assert f"/api/v1/artifacts/{digest}/model.pt2" in page.links
     assert f"/artifacts/{digest}/sources" in page.links
-    files = [link for link in page.links if "/referrers/" in link]
+    files = {link for link in page.links if "/referrers/" in link}
     assert len(files) == 3
     for link in files:
         assert web.get(link, follow_redirects=True).status_code == 200
+
+
+def test_each_tab_has_an_address_and_shows_its_part_alone(web: FlaskClient, served: Registry) -> None:
+    digest = published(served, a_zip(kernel__cpp=KERNEL))
+    address = f"/artifacts/{digest}"
+    own = {
+        "overview": "always resolves to this artifact",
+        "files": "2 files 5 B",
+        "kernels": "No kernels to show",
+        "autotune": "AUTOTUNE mm(",
+        "benchmark": "median time of a call",
+        "trace": "Time breakdown of a call",
+        "provenance": "largest error 1e-06 of the signal",
+        "raw": "vnd.oci.image.manifest",
+    }
+    texts = {view: read(web, f"{address}?view={view}").text for view in VIEWS}
+    for view, said in own.items():
+        assert [name for name, text in texts.items() if said in text] == [view], said
+    tabs = [address, *(f"{address}?view={view}" for view in VIEWS[1:])]
+    links = read(web, address).links
+    assert [link for link in dict.fromkeys(links) if link in tabs][: len(tabs)] == tabs
+    assert read(web, address).text == texts["overview"]
+    assert "Must be one of overview, files" in read(web, f"{address}?view=everything", 422).text
+
+
+def test_addresses_of_the_page_that_held_everything_still_lead_somewhere(
+    web: FlaskClient, served: Registry
+) -> None:
+    digest = published(served)
+    html = web.get(f"/artifacts/{digest}").get_data(as_text=True)
+    anchors = ("speed", "profile", "verification", "steps", "kernels", "autotune", "files", "call")
+    for anchor in (*anchors, "config", "manifest", "downloads", "measure", "what", "pull"):
+        assert html.count(f'id="{anchor}"') == 1, anchor
+    assert "AUTOTUNE mm(" in read(web, f"/artifacts/{digest}?tuned=0").text
+    assert "Measuring job queued" in read(web, f"/artifacts/{digest}?done=measuring").text
+
+
+def test_machine_and_time_are_said_once_and_where_they_differ(web: FlaskClient, served: Registry) -> None:
+    digest = published(served)
+    text = read(web, f"/artifacts/{digest}?view=benchmark").text
+    speed = text.partition("Runs")[0]
+    assert speed.count("EPYC") == 1
+    assert "unless a row says otherwise" not in speed
+    measured(served, digest, latency(12.0, 13.0, 12.5, batch=2), run=Run(day=3))
+    speed = read(web, f"/artifacts/{digest}?view=benchmark").text.partition("Runs")[0]
+    assert "unless a row says otherwise" in speed
+
+
+def test_without_measurements_the_first_sentence_says_so(web: FlaskClient, served: Registry) -> None:
+    digest = published(served)
+    served.sql("DELETE FROM series_points")
+    assert "Latency not measured, verified against the model" in read(web, f"/artifacts/{digest}").text
 
 
 def test_what_ran_beside_it_stands_beside_its_own_time_of_that_process(
@@ -116,7 +178,7 @@ def test_what_ran_beside_it_stands_beside_its_own_time_of_that_process(
     beside = {"implementation": "eager", "batch": 2}
     eager, ratio = Measurement("latency_p50", 8.0, "ms", **beside), Measurement("speedup", 2.0, "1", **beside)
     measured(served, digest, latency(12.0, 13.0, 12.5, batch=2), eager, ratio)
-    text = read(web, f"/artifacts/{digest}").text
+    text = read(web, f"/artifacts/{digest}?view=benchmark").text
     assert "this artifact in fresh processes 12.5 ms" in text  # so that eager would look faster
     assert "this artifact in the build's own process 4 ms" in text
     assert "eager in the build's own process 8 ms" in text
@@ -128,9 +190,9 @@ def test_the_runs_behind_its_figures_are_listed_with_their_times_and_machines(
 ) -> None:
     digest = published(served)
     measured(served, digest, latency(12.0, 13.0, 12.5, batch=2), run=Run(day=3))
-    page = read(web, f"/artifacts/{digest}")
-    figures, _, runs = page.text.partition("MeasuredSourceMachine")
-    assert "this artifact in fresh processes 12.5 ms" in figures
+    page = read(web, f"/artifacts/{digest}?view=benchmark")
+    figures, _, runs = page.text.partition("All on ")
+    assert "12.5 ms" in figures
     assert "10 ms to 13 ms" in figures  # over both runs
     assert runs.index("12.5 ms at batch 2") < runs.index("10.5 ms at batch 2")
     assert "EPYC, torch 2.13.0+cpu" in runs
@@ -175,7 +237,7 @@ def test_without_sources_or_times_of_candidates_the_pages_say_so(web: FlaskClien
     digest = served.published()
     assert "No generated sources" in read(web, f"/artifacts/{digest}/sources").text
     served.sql("DELETE FROM autotune_choices")
-    html = web.get(f"/artifacts/{digest}").get_data(as_text=True)
+    html = web.get(f"/artifacts/{digest}?view=autotune").get_data(as_text=True)
     section = html.partition('id="autotune"')[2].partition("</section>")[0]
     assert "autotun" in section.lower()
     assert 'class="empty"' not in section
@@ -206,10 +268,11 @@ def test_bytes_that_the_storage_changed_are_never_shown(
         path.chmod(0o600)
         path.write_bytes(b"other" + path.read_bytes()[5:])
     assert "its bytes have another digest" in read(web, f"/artifacts/{digest}/sources").text
-    page = read(web, f"/artifacts/{digest}")
+    page = read(web, f"/artifacts/{digest}?view=raw")
     assert "The config cannot be shown" in page.text
+    assert "No call signature." in read(web, f"/artifacts/{digest}").text
     (stored / StorageKey.blob(view.config_digest).path).unlink()
-    page = read(web, f"/artifacts/{digest}")
+    page = read_all(web, f"/artifacts/{digest}")
     assert "is missing from storage" in page.text
     assert "AUTOTUNE mm" in page.text, "what the database knows is shown"
 
@@ -240,7 +303,9 @@ def test_whatever_a_build_wrote_is_text(web: FlaskClient, served: Registry) -> N
         "UPDATE autotune_choices SET candidate = %s, template = %s, reason = %s, milliseconds = NULLIF(rank, 2)",
         *[MARKUP] * 3,
     )
-    page = read(web, f"/artifacts/{digest}")
+    for view in VIEWS:
+        read(web, f"/artifacts/{digest}?view={view}")
+    page = read_all(web, f"/artifacts/{digest}")
     assert MARKUP in page.text
     assert "\u202e" not in page.text
     assert "\u0007" not in page.text
@@ -251,11 +316,11 @@ def test_a_config_of_another_kind_is_shown_as_it_is(web: FlaskClient, served: Re
     other = json.dumps({"schema": 9, "odd": ["\ud800", "\u0000", 1]}).encode()
     blob = served.blob(other)
     served.sql("UPDATE artifacts SET config = %s", blob.digest)
-    page = read(web, f"/artifacts/{digest}")
+    page = read_all(web, f"/artifacts/{digest}")
     assert "No call signature." in page.text
     assert "odd" in page.text
     served.sql("UPDATE artifacts SET config = %s", served.blob(b"[" * 100_000).digest)
-    assert "The document is not valid JSON" in read(web, f"/artifacts/{digest}").text
+    assert "The document is not valid JSON" in read(web, f"/artifacts/{digest}?view=raw").text
 
 
 def test_what_is_no_artifact_is_not_found(web: FlaskClient, served: Registry) -> None:
@@ -273,11 +338,11 @@ def test_what_is_no_artifact_is_not_found(web: FlaskClient, served: Registry) ->
 def test_who_signed_in_has_it_measured_again(signed_in: FlaskClient, served: Registry) -> None:
     digest = served.published()
     address = f"/artifacts/{digest}"
-    fields = dict(read(signed_in, address).fields)
+    fields = dict(read(signed_in, f"{address}?view=benchmark").fields)
     assert (fields["repeat"], fields["priority"], fields["baseline"]) == ("1", "-10", "")
     sent = {**fields, "repeat": "3", "baseline": ""}
     done = signed_in.post(f"{address}/measure", data=sent, headers={"Sec-Fetch-Site": "same-origin"})
-    assert (done.status_code, done.location) == (303, f"{address}?done=measuring#measure")
+    assert (done.status_code, done.location) == (303, f"{address}?view=benchmark&done=measuring#measure")
     page = read(signed_in, done.location.partition("#")[0])
     assert "Measuring job queued" in page.text
     ((job, request),) = served.sql("SELECT id, request FROM builds WHERE kind = 'measure'")
@@ -298,7 +363,7 @@ def test_a_wrong_order_comes_back_as_it_was_typed(
     signed_in: FlaskClient, served: Registry, typed: dict[str, str], said: str
 ) -> None:
     digest = served.published()
-    fields = {**dict(read(signed_in, f"/artifacts/{digest}").fields), "repeat": "2", **typed}
+    fields = {**dict(read(signed_in, f"/artifacts/{digest}?view=benchmark").fields), "repeat": "2", **typed}
     headers = {"Sec-Fetch-Site": "same-origin"}
     response = signed_in.post(f"/artifacts/{digest}/measure", data=fields, headers=headers)
     html = response.get_data(as_text=True)
@@ -311,6 +376,6 @@ def test_a_wrong_order_comes_back_as_it_was_typed(
 
 def test_who_only_reads_is_asked_to_sign_in(web: FlaskClient, served: Registry) -> None:
     digest = served.published()
-    page = read(web, f"/artifacts/{digest}")
+    page = read(web, f"/artifacts/{digest}?view=benchmark")
     assert "Sign in to measure again" in page.text
     assert web.post(f"/artifacts/{digest}/measure", data={"repeat": "1"}).status_code == 401

@@ -104,6 +104,19 @@ def test_a_blob_stays_within_its_grace_and_where_its_age_is_unknown(bench: Bench
     assert bench.service(grace=timedelta(hours=1)).collect().removed == 1
 
 
+def test_the_grace_of_a_blob_begins_when_its_last_reference_is_released(bench: Bench) -> None:
+    kept, released = bench.store(b"kept", b"released")
+    bench.refer(kept, released, owner="documentation:1")
+    bench.sql("UPDATE blobs SET changed_at = now() - interval '30 days'")
+    with bench.sessions.begin() as session:
+        BlobStore(session).release("documentation:1", kept=[kept])
+    assert bench.service(grace=timedelta(hours=1)).collect().marked == 0
+    bench.sql("UPDATE blobs SET changed_at = now() - interval '61 minutes'")
+    assert bench.service(grace=timedelta(hours=1)).collect().removed == 1
+    assert bench.objects == [kept.at(1)]
+    assert bench.sql("SELECT digest FROM blob_references") == [(kept.digest,)]
+
+
 @pytest.mark.parametrize("steps", [1, 2, 3])
 def test_a_collector_that_dies_after_a_step_is_followed_by_one_that_goes_on(bench: Bench, steps: int) -> None:
     bench.store(b"garbage")

@@ -25,6 +25,8 @@ from pt2hub.server.blobs.keys import StorageKey
 from pt2hub.server.blobs.local import LocalStorage
 from pt2hub.server.container import Container, open_container
 from pt2hub.server.db import engine as engines
+from pt2hub.server.services.access.rate_limits import MAX_BLOB_CHECKS
+from pt2hub.server.services.blobs import damage_reports
 from pt2hub.server.services.blobs.blob_writes import BlobChunk
 from pt2hub.server.services.blobs.damage import DamageService
 from pt2hub.server.services.blobs.scrub import ScrubService
@@ -361,3 +363,48 @@ def test_age(bench: Bench) -> None:
     assert bench.container.scrub.count_due(everything=True) == (1, 7)
     bench.sql("UPDATE blobs SET checked_at = checked_at - %s", timedelta(days=8))
     assert bench.container.scrub.count_due(everything=False) == (1, 7)
+
+
+def report(bench: Bench, key: StorageKey) -> tuple[int, str]:
+    """The status of a client's report, without a token, and what the server found, or the error's code."""
+    answer = bench.api.post(f"/api/v1/blobs/{key.digest}/check")
+    document = answer.get_json(force=True)
+    return answer.status_code, document.get("state") or document["code"]
+
+
+def test_a_report_has_the_blob_read_again_at_once(bench: Bench) -> None:
+    intact, damaged = bench.store(b"intact"), bench.store(b"damaged")
+    bench.disk.plant(damaged)
+    assert report(bench, intact) == (200, "intact")
+    assert report(bench, damaged) == (200, "damaged")
+    assert (bench.state(intact), bench.state(damaged)) == (("stored", 1), ("damaged", 1))
+    assert bench.sql("SELECT found_by FROM blob_damage") == [("report",)]
+    assert report(bench, damaged) == (500, "blob_damaged")
+    assert report(bench, StorageKey.blob(digest_bytes(b"unknown"))) == (404, "not_found")
+
+
+@only_local
+def test_reports_cause_only_a_few_readings(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    keys = [bench.store(b"blob %d" % number) for number in range(MAX_BLOB_CHECKS + 5)]
+    read: list[object] = []
+    check = DamageService.check
+    monkeypatch.setattr(
+        DamageService, "check", lambda *args, **named: (read.append(args), check(*args, **named))[1]
+    )
+    answers = [report(bench, key) for key in keys]
+    assert answers.count((200, "intact")) == len(read) == MAX_BLOB_CHECKS
+    assert answers[MAX_BLOB_CHECKS:] == [(429, "rate_limited")] * 5
+
+
+@only_local
+def test_a_large_blob_that_was_reported_is_next_for_the_scrub_once_an_hour(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(damage_reports, "MAX_IMMEDIATE_BYTES", 4)
+    key = bench.store(b"large")
+    requested = "SELECT checked_at = '-infinity' FROM blobs"
+    assert report(bench, key) == (200, "queued")
+    assert bench.sql(requested) == [(False,)]  # it was verified a moment ago
+    bench.sql("UPDATE blobs SET checked_at = now() - interval '61 minutes'")
+    assert report(bench, key) == (200, "queued")
+    assert bench.sql(requested) == [(True,)]

@@ -5,14 +5,16 @@ from __future__ import annotations
 import re
 import time
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 import pytest
 
 from pt2hub.domain.builds import LogLine, StepReport
+from pt2hub.domain.reading import EVERYTHING, Readable
 from pt2hub.domain.tokens import Actor
 from pt2hub.errors import CompileFailed, DatabaseUnavailable
+from pt2hub.server.db.reading import limit_reading
 from pt2hub.server.services.builds import log_windows
 from support.pages import Page
 from support.registry import V3, V4, Registry
@@ -234,8 +236,8 @@ def test_a_cancelled_build_shows_the_stage_that_it_met_as_cancelled_and_so_does_
     assert "The build was cancelled." in page.text
     assert "compile cancelled" in page.text
     assert "failed" not in page.text
-    assert re.search(r'<rect class="part-\d cancelled"', html)
-    assert '<th class="number">Share</th>' in html
+    assert '<rect class="cancelled"' in html
+    assert '<th scope="col" class="number">Share</th>' in html
     assert hub.services.publish.version(claim.model, 1).readiness == "cancelled"
     assert hub.services.catalog.versions(claim.model).versions[0].readiness == "cancelled"
     assert hub.services.catalog.versions(claim.model).versions[0].readiness == "cancelled"
@@ -267,10 +269,12 @@ def test_a_build_that_waits_says_why(web: FlaskClient, hub: Registry) -> None:
     hub.worker("w1", V4)
     hub.submit(model="a/first")
     second = hub.submit(model="a/second").builds[0].id
-    assert "2nd in the queue for this target" in read(web, f"/builds/{second}").text
+    queued = read(web, f"/builds/{second}").text
+    assert "Waits for a worker of CPU v4 · torch 2.13, 2nd in the queue." in queued
+    assert "2nd in the queue for this target" in queued
     hub.silence("w1")
     lonely = read(web, f"/builds/{second}").text
-    assert "No live worker offers this target; last heartbeat 1 h ago." in lonely
+    assert "Waits for a worker of CPU v4 · torch 2.13: none is live; last heartbeat 1 h ago." in lonely
     assert f"pt2hub worker --target {V4}" in lonely
 
 
@@ -299,7 +303,80 @@ def test_each_attempt_has_its_log_and_the_stages_are_those_of_the_latest(
     assert "from the first" in read(web, f"/builds/{first.build}?attempt=1").text
     live = web.get(f"/builds/{first.build}/steps").get_data(as_text=True)
     assert 'data-finished="false" data-attempt="2"' in live
-    assert [*re.findall(r'data-live="(\w+)"', live)] == ["state", "facts", "actions", "steps", "attempts"]
+    assert [*re.findall(r'data-live="(\w+)"', live)] == [
+        "state",
+        "answer",
+        "actions",
+        "steps",
+        "attempts",
+        "facts",
+    ]
+
+
+def ended(hub: Registry, seconds: dict[str, float], **changes: Any) -> str:
+    """A build that succeeded, whose steps took so long."""
+    claim = hub.claim(hub.submit(**changes).builds[0].id)
+    reports = [StepReport(name, "done", time.time(), took) for name, took in seconds.items()]
+    hub.services.builds.report(claim, reports, [])
+    hub.sql("UPDATE builds SET state = 'succeeded' WHERE id = %s", claim.build)
+    return claim.build
+
+
+def test_how_long_it_takes_is_known_from_the_models_earlier_builds_else_from_the_targets(
+    web: FlaskClient, hub: Registry
+) -> None:
+    steps = ("fetch", "export", "key", "compile", "pack", "verify", "upload", "publish")
+    hub.worker("w1")
+    alone = hub.submit(model="a/alone").builds[0].id
+    assert "usually" not in read(web, f"/builds/{alone}").text, "without history no estimate is claimed"
+    for tolerance, factor in ((0.01, 1.0), (0.02, 2.0), (0.03, 9.0)):
+        ended(hub, dict.fromkeys(steps, 10.0 * factor), model="a/net", checks={"tolerance": tolerance})
+    claim = hub.claim(hub.submit(model="a/net", checks={"tolerance": 0.04}).builds[0].id)
+    hub.sql(
+        "UPDATE build_attempts SET started_at = now() - interval '25 seconds' WHERE build_id = %s",
+        claim.build,
+    )
+    hub.services.builds.report(claim, [StepReport("fetch", "running", time.time() - 15)], [])
+    text = read(web, f"/builds/{claim.build}").text
+    assert re.search(r"Fetching for 1[5-8] s, about 2 min 20 s left \(usually 2 min 40 s\)\.", text), text
+    assert "the medians of the last 3 builds of this model for this target" in text
+    other = hub.submit(model="b/other").builds[0].id
+    text = read(web, f"/builds/{other}").text
+    assert "It usually takes 2 min 40 s." in text
+    assert "the medians of the last 3 builds of any model for this target" in text
+    elsewhere = hub.submit(model="b/elsewhere", targets=[V3]).builds[0].id
+    assert "usually" not in read(web, f"/builds/{elsewhere}").text
+
+
+def test_models_that_may_not_be_read_lend_no_times(hub: Registry) -> None:
+    ended(hub, {"fetch": 10.0, "compile": 30.0}, model="secret/net")
+    other = hub.services.builds.view(hub.submit(model="b/other").builds[0].id)
+    assert hub.services.step_durations.earlier(other).medians == {"fetch": 10.0, "compile": 30.0}
+    limit_reading(Readable(("b/*",)))
+    try:
+        assert hub.services.step_durations.earlier(other).builds == 0
+    finally:
+        limit_reading(EVERYTHING)
+
+
+def test_a_step_that_takes_longer_than_usual_says_so_and_a_wrong_clock_stays_within_its_attempt(
+    web: FlaskClient, hub: Registry
+) -> None:
+    steps = ("fetch", "export", "key", "compile", "pack", "verify", "upload", "publish")
+    ended(hub, dict.fromkeys(steps, 5.0), model="a/net")
+    claim = hub.claim(hub.submit(model="a/net", checks={"tolerance": 0.04}).builds[0].id)
+    hub.services.builds.report(claim, [StepReport("fetch", "running", time.time() - 3600)], [])
+    assert re.search(r"Fetching for [0-5] s, about", read(web, f"/builds/{claim.build}").text)
+    hub.sql(
+        "UPDATE build_attempts SET started_at = now() - interval '60 seconds' WHERE build_id = %s",
+        claim.build,
+    )
+    html = web.get(f"/builds/{claim.build}").get_data(as_text=True)
+    text = Page(html).text
+    assert re.search(r"Fetching for 1 min [0-5] s, longer than usual \(5 s\); 35 s left after it\.", text), (
+        text
+    )
+    assert 'class="running endless"' in html
 
 
 @pytest.mark.parametrize("build", ["missing", "%00", "a%20b", "x" * 500, "..%2fetc"])

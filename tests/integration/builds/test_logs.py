@@ -4,27 +4,32 @@ from __future__ import annotations
 
 import json
 import threading
+from datetime import timedelta
 from typing import TYPE_CHECKING
 
 import pytest
 
 from pt2hub.domain.artifacts import LINES, LOG_TYPE
 from pt2hub.domain.builds import LogLine
-from pt2hub.domain.digests import Digest
+from pt2hub.domain.digests import Digest, digest_bytes
 from pt2hub.domain.tokens import Actor
 from pt2hub.errors import BadResponse, CompileFailed, DatabaseUnavailable, NotFound
 from pt2hub.server.blobs.keys import StorageKey
 from pt2hub.server.blobs.memory import MemoryStorage
 from pt2hub.server.services.blobs.documents import read_bytes, read_manifest
 from pt2hub.server.services.builds.log_blobs import LogBlobs, as_json_lines
+from pt2hub.server.services.builds.old_logs import OldLogService
 from support.registry import V3, V4
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from flask.testing import FlaskClient
+
     from pt2hub.domain.builds import Claim
     from pt2hub.wire.responses import BuildView
     from support.registry import Registry
+    from support.shell import Shell
 
 
 def some_lines(count: int, *, after: int = 0, text: str = "line") -> list[LogLine]:
@@ -283,3 +288,83 @@ def test_what_postgresql_cannot_hold_is_in_the_put_away_log_as_it_was_read(regis
     registry.services.logs.archive(claim.build, 1)
     assert registry.services.logs.lines(claim.build) == before
     assert before[1][0].text == "a\ufffdb ? é\u2028\n"
+
+
+def test_old_logs_are_removed_and_the_attempt_says_after_how_long(registry: Registry) -> None:
+    claims = [running(registry), registry.claim(registry.submit(model="vision/other").builds[0].id)]
+    for claim in claims:
+        registry.services.builds.report(claim, [], some_lines(3))
+        registry.services.builds.fail(claim, CompileFailed("no"))
+        assert registry.services.logs.archive(claim.build, 1)
+    old, young = claims
+    registry.sql(
+        "UPDATE build_attempts SET ended_at = now() - interval '91 days' WHERE build_id = %s", old.build
+    )
+    assert OldLogService(registry.services._sessions, keep=timedelta()).remove() == 0
+    service = OldLogService(registry.services._sessions, keep=timedelta(days=90))
+    assert (service.remove(), service.remove()) == (1, 0)
+    (attempt,) = registry.services.builds.view(old.build).attempts
+    assert (attempt.log, attempt.log_removed_after_days) == (None, 91)
+    assert registry.services.logs.lines(old.build) == (1, [])
+    (attempt,) = registry.services.builds.view(young.build).attempts
+    assert (attempt.log is not None, attempt.log_removed_after_days) == (True, None)
+    assert len(registry.services.logs.lines(young.build)[1]) == 3
+    owners = registry.sql("SELECT DISTINCT owner FROM blob_references WHERE owner LIKE 'log:%%'")
+    assert owners == [(f"log:{young.build}:1",)]
+    assert registry.services.logs.archive(old.build, 1) is None  # nothing comes back
+    assert registry.services.builds.view(old.build).attempts[0].log_removed_after_days == 91
+
+
+def test_the_log_of_an_artifact_goes_with_its_referrer_also_after_a_reindex(registry: Registry) -> None:
+    claim = running(registry)
+    registry.services.builds.report(claim, [], some_lines(3))
+    publication = registry.publication(claim)
+    registry.services.builds.publish(claim, publication)
+    artifact = publication.manifest.digest
+    log = registry.services.logs.archive(claim.build, 1)
+    assert log
+    keys = [
+        (row[0], row[1])
+        for row in registry.sql(
+            "SELECT kind, digest FROM blob_references WHERE owner = %s AND digest <> %s",
+            f"log:{claim.build}:1",
+            digest_bytes(b"{}"),
+        )
+    ]
+    for kind, digest in keys:  # as a reindex refers to them
+        registry.sql(
+            "INSERT INTO blob_references (kind, digest, owner) VALUES (%s, %s, %s) ON CONFLICT DO NOTHING",
+            kind,
+            digest,
+            f"artifact:{artifact}",
+        )
+    registry.sql("UPDATE build_attempts SET ended_at = now() - interval '31 days'")
+    before = registry.services.resolve.artifact(artifact)
+    assert OldLogService(registry.services._sessions, keep=timedelta(days=30)).remove() == 1
+    assert registry.sql("SELECT count(*) FROM referrers WHERE artifact_type = %s", LOG_TYPE) == [(0,)]
+    left = registry.sql("SELECT DISTINCT kind, digest FROM blob_references")
+    logs = {("blobs", log)} | {
+        (kind, digest) for kind, digest in keys if kind == "manifests" and digest != artifact
+    }
+    assert not logs & set(left)
+    assert registry.services.resolve.artifact(artifact).digest == before.digest
+    assert ("manifests", artifact) in left
+    registry.sql("DELETE FROM blob_leases")
+    registry.services.collector.collect(grace=timedelta())
+    assert registry.services.storage.size(StorageKey.blob(log)) is None
+    assert registry.services.storage.size(StorageKey.manifest(artifact)) is not None
+    assert registry.services.reindex.reindex()["unreadable"] == {}
+
+
+def test_the_page_and_the_command_say_that_a_log_was_removed(
+    served: Registry, shell: Shell, web: FlaskClient
+) -> None:
+    claim = running(served)
+    served.services.builds.report(claim, [], some_lines(3))
+    served.services.builds.fail(claim, CompileFailed("no"))
+    served.services.logs.archive(claim.build, 1)
+    served.sql("UPDATE build_attempts SET ended_at = now() - interval '31 days'")
+    OldLogService(served.services._sessions, keep=timedelta(days=30)).remove()
+    assert "The log was removed after 31 days." in web.get(f"/builds/{claim.build}").text
+    told = shell("logs", claim.build)
+    assert (told.code, "The log of attempt 1 was removed after 31 days." in told.err) == (0, True)

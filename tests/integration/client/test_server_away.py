@@ -244,7 +244,7 @@ def test_offline_no_server_is_asked(user: Client, proxy: Proxy, published: Diges
     settings = replace(user.config, availability=Availability(offline=True))
     with Client(settings) as offline:
         for call in (
-            lambda: offline.models,
+            offline.models.list,
             lambda: offline.publish({}),
             lambda: offline.pull(PROD, offline=False),
         ):

@@ -72,7 +72,9 @@ def test_every_page_says_where_the_measurement_stands(
     assert ("the device is gone" in text.lower()) == (state == "failed")
     command = f"To measure it, run pt2hub measure {MODEL}@1 --target {V4}."
     assert (command in text) == (state in ("failed", "not_measured"))
-    assert "Not measured yet." in read(web, f"/artifacts/{artifact}")
+    first = f"{words[:1].upper()}{words[1:]}, verified against the model"
+    assert first in read(web, f"/artifacts/{artifact}")
+    assert "Not measured yet." in read(web, f"/artifacts/{artifact}?view=benchmark")
 
 
 def test_a_version_that_is_measured_needs_no_such_words(web: FlaskClient, served: Registry) -> None:

@@ -48,6 +48,8 @@ EXCHANGES = [("POST", f"/api/v1/{path}") for path in ("oidc/token", "device/code
 """Those that need none: what they exchange is the proof, or a person gives it in a browser."""
 READING = ("POST", "/api/v1/resolve")
 """The one request with a body that changes nothing: a query cannot hold the description of a machine."""
+REPORT = ("POST", f"/api/v1/blobs/{VALUES['digest']}/check")
+"""A report that a blob is damaged: readers make it, and the server only reads the blob again."""
 
 
 def test_every_route_that_changes_anything_needs_the_token(web: FlaskClient) -> None:
@@ -61,6 +63,8 @@ def test_every_route_that_changes_anything_needs_the_token(web: FlaskClient) -> 
         " ".join(one) for one in asked
     }
     asked.remove(READING)
+    asked.remove(REPORT)
+    assert web.open(REPORT[1], method=REPORT[0]).status_code == 404
     for exchange in EXCHANGES:
         asked.remove(exchange)
     assert web.open(READING[1], method=READING[0], data=b"{}").status_code == 422

@@ -47,8 +47,8 @@ WITH_RULES_BETWEEN_FIELDS = {
 }
 RECEIVER = ReceiverUnreachable.code
 """The code of a webhook's address whose name nobody knows, as of made-up ones."""
-IN_WORDS = {"after", "name", "where"}
-"""What the document says in words: cursors come from pages, names of tokens have visible characters only, conditions."""
+IN_WORDS = {"after", "label", "name", "where"}
+"""What the document says in words: cursors come from pages, names of tokens have visible characters only, conditions, and keys of labels that something has."""
 
 
 @pytest.fixture

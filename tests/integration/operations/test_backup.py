@@ -6,20 +6,30 @@ import json
 import threading
 import zipfile
 from dataclasses import replace
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 import psycopg
 import pytest
 
+from pt2hub.domain.digests import digest_bytes
 from pt2hub.domain.tokens import Actor
-from pt2hub.errors import BadConfiguration, Conflict, InvalidInput, NotFound, SchemaNewer, SchemaOlder
+from pt2hub.errors import (
+    BadConfiguration,
+    Conflict,
+    InvalidInput,
+    NotFound,
+    SchemaNewer,
+    SchemaOlder,
+    StorageUnavailable,
+)
 from pt2hub.server.api.app import create_app
-from pt2hub.server.backups import restore_backup, write_backup
+from pt2hub.server.backups import RestoredBackup, restore_backup, write_backup
 from pt2hub.server.container import open_container
 from pt2hub.server.db import backup, migrations
 from support.answers import answers, differences
 from support.promoted import MODEL, move, published
-from support.registry import Registry
+from support.registry import V3, V4, Registry
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -30,6 +40,7 @@ if TYPE_CHECKING:
     from support.s3 import S3Server
 
 ADA = Actor("ada", admin=True)
+WEIGHTS = b"weights of the model number %d, longer than what a forced deletion leaves alone, by some bytes"
 
 
 @pytest.fixture
@@ -58,7 +69,7 @@ def test_a_restored_database_answers_as_the_one_that_was_backed_up(
     written = write_backup(config, str(tmp_path / "backup"))
     restored = restore_backup(empty, str(tmp_path / "backup"))
 
-    assert restored == written
+    assert restored == RestoredBackup(written)
     assert (tmp_path / "backup").stat().st_mode & 0o777 == 0o600
     with open_container(empty, database_url=str(empty.database_url)) as other:
         after = ask(other, empty, token)  # tokens are restored
@@ -204,7 +215,7 @@ def test_a_backup_goes_into_a_bucket_and_comes_back(
         restore_backup(empty, f"{url}-missing")
     with pytest.raises(InvalidInput, match="invalid address"):
         write_backup(config, "s3://bucket")
-    assert restore_backup(empty, url) == written
+    assert restore_backup(empty, url) == RestoredBackup(written)
 
 
 def test_a_home_without_a_database_has_nothing_to_back_up(tmp_path: Path, config: ServerConfig) -> None:
@@ -213,3 +224,123 @@ def test_a_home_without_a_database_has_nothing_to_back_up(tmp_path: Path, config
         write_backup(nothing, str(tmp_path / "backup"))
     assert not (tmp_path / "nothing").exists()
     assert backup.FORMAT == 1
+
+
+@pytest.fixture
+def deleted_since(container: Container, config: ServerConfig, tmp_path: Path) -> Registry:
+    """A registry of four versions and a model, of which some were deleted after the backup in `tmp_path`."""
+    registry = Registry(container, str(config.database_url))
+    for seed in range(3):
+        view = registry.submit(source={"factory": "torchvision.models:resnet18", "seed": seed})
+        registry.published(view, code=b"code %d" % seed, key=f"key {seed}", weights_data=WEIGHTS % seed)
+    registry.submit(model="audio/asr")
+    other = {"factory": "torchvision.models:resnet18", "seed": 3}
+    second = registry.submit(source=other, targets=[V4, V3])
+    build = second.builds[1].id
+    container.builds.cancel(build, by=ADA)
+    move(registry, 1, None)
+    write_backup(config, str(tmp_path / "backup"))
+    move(registry, 3, 1)
+    move(registry, 2, 3)
+    move(registry, 3, 2)
+    container.builds.cancel(container.publish.version("audio/asr", 1).builds[0].id, by=ADA)
+    container.deletion.version(MODEL, 1, by=ADA, reason="old")
+    container.deletion.model("audio/asr", by=ADA, reason="never used")
+    container.deletion.build(build, by=ADA, reason="wrong target")
+    container.forced_deletion.delete(MODEL, 2, by=ADA, reason="leaked weights", keep_shared=True)
+    container.journal.write()
+    return registry
+
+
+def deletion_answers(container: Container, config: ServerConfig) -> list[tuple[int, Any]]:
+    """What the API answers to requests for what `deleted_since` deleted, and for the bytes of its versions."""
+    web = create_app(container, config).test_client()
+    login = {"Authorization": f"Bearer {container.access.create_token('reader', admin=True)}"}
+    paths = [f"models/{MODEL}/versions/{number}" for number in (1, 2, 3, 4)]
+    paths += [f"resolve?reference={MODEL}@{number}&target={V4}" for number in (1, 2)]
+    paths += ["models/audio/asr", "models/audio/asr/versions/1", f"blobs/{digest_bytes(WEIGHTS % 1)}"]
+    found = [web.get(f"/api/v1/{path}", headers=login) for path in paths]
+    refused = digest_bytes(WEIGHTS % 1)
+    put = web.put(f"/api/v1/blobs/{refused}", data=WEIGHTS % 1, headers=login)
+    return [
+        (answer.status_code, [answer.get_json().get(name) for name in ("code", "detail")])
+        for answer in (*found, put)
+    ]
+
+
+def test_what_was_deleted_after_the_backup_stays_deleted(
+    deleted_since: Registry, config: ServerConfig, empty: ServerConfig, tmp_path: Path
+) -> None:
+    before = deletion_answers(deleted_since.services, config)
+    assert [status for status, _ in before] == [410, 410, 200, 200, 410, 410, 410, 410, 410, 409]
+    builds = deleted_since.services.publish.version(MODEL, 4).builds
+
+    restored = restore_backup(empty, str(tmp_path / "backup"))
+
+    (build,) = {name for name in restored.deleted if "/" not in name}
+    assert (set(restored.deleted), restored.unreadable) == (
+        {f"{MODEL}@1", f"{MODEL}@2", "audio/asr@1", "audio/asr", build},
+        {},
+    )
+    with open_container(empty, database_url=str(empty.database_url)) as other:
+        again = Registry(other, str(empty.database_url))
+        assert deletion_answers(other, empty) == before
+        assert [item.id for item in other.publish.version(MODEL, 4).builds] == [item.id for item in builds]
+        orphans = (
+            "SELECT count(*) FROM procrastinate_jobs WHERE args ->> 'build_id' NOT IN (SELECT id FROM builds)"
+        )
+        assert again.sql(orphans) == [(0,)]
+        assert other.aliases.alias(MODEL, "prod").number is None, "it was on a version that is deleted"
+        actions = again.sql("SELECT resource FROM audit_log WHERE action = 'tombstone.apply' ORDER BY id")
+        assert [name for (name,) in actions] == list(restored.deleted)
+        other.journal.write()
+
+        report = other.reindex.reindex()
+
+        assert (report["deleted"], report["unreadable"]) == ([], {})
+        assert deletion_answers(other, empty) == before
+        known = deleted_since.services.aliases.alias(MODEL, "prod")
+        assert other.aliases.alias(MODEL, "prod") == known, "its later moves came from the journal"
+        other.collector.collect(grace=timedelta())
+        assert other.storage_check.check().findings == ()
+
+
+def test_a_reindex_deletes_what_a_restore_could_not(
+    deleted_since: Registry, config: ServerConfig, empty: ServerConfig, tmp_path: Path
+) -> None:
+    """The storage was copied back after the restore."""
+    before = deletion_answers(deleted_since.services, config)
+    backup.restore(str(empty.database_url), tmp_path / "backup")
+    with open_container(empty, database_url=str(empty.database_url)) as other:
+        assert other.publish.version(MODEL, 1).number == 1
+        assert len(other.reindex.reindex()["deleted"]) == 5
+        assert deletion_answers(other, empty) == before
+        other.journal.write()
+        assert other.reindex.reindex()["deleted"] == []
+
+
+@pytest.mark.usefixtures("deleted_since")
+def test_a_version_that_got_the_number_of_a_deleted_one_stays(empty: ServerConfig, tmp_path: Path) -> None:
+    """As in a database that an older release restored without its tombstones."""
+    backup.restore(str(empty.database_url), tmp_path / "backup")
+    with open_container(empty, database_url=str(empty.database_url)) as other:
+        again = Registry(other, str(empty.database_url))
+        again.sql("UPDATE versions SET number = 9 WHERE number = 1")
+        later = published(again)
+        again.sql("UPDATE versions SET number = 1 WHERE number = 10")
+        other.reindex.reindex()
+        assert other.publish.version(MODEL, 1).builds[0].artifact == later
+
+
+def test_a_storage_that_does_not_answer_is_noticed_before_a_restore(
+    config: ServerConfig, empty: ServerConfig, tmp_path: Path
+) -> None:
+    write_backup(config, str(tmp_path / "backup"))
+    away = replace(empty, storage="s3://bucket/prefix", s3_public_endpoint_url=None)
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setenv("AWS_ENDPOINT_URL_S3", "http://127.0.0.1:9")
+        for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+            patched.setenv(name, "x")
+        with pytest.raises(StorageUnavailable):
+            restore_backup(away, str(tmp_path / "backup"))
+    assert migrations.current(str(empty.database_url)) == ""

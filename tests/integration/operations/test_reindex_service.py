@@ -52,6 +52,7 @@ def test_the_index_comes_back_from_the_storage_alone(registry: Registry) -> None
         "journal": 0,
         "unreadable": {},
         "damaged": {},
+        "deleted": [],
     }
     assert [registry.services.resolve.artifact(digest) for digest in digests] == before
     assert (
@@ -245,16 +246,16 @@ def test_of_several_generations_the_highest_counts(registry: Registry) -> None:
     assert dict(registry.sql("SELECT generation, state FROM blobs")) == {10: "deleting", 4: "stored"}
 
 
-def test_what_the_storage_lost_gets_no_row_and_keeps_nothing_from_coming_back(registry: Registry) -> None:
+def test_what_the_storage_lost_is_damaged_and_keeps_nothing_from_coming_back(registry: Registry) -> None:
     bookkept(registry)
     code = digest_bytes(b"code")
     registry.sql(f"TRUNCATE {TABLES}, {BLOB_TABLES} CASCADE")
     del registry.services.storage._stored[StorageKey.blob(code).exact]  # type: ignore[attr-defined]  # a MemoryStorage
     assert registry.services.reindex.reindex()["added"] == 1
-    assert registry.sql("SELECT count(*) FROM blobs WHERE digest = %s", code) == [(0,)]
-    assert registry.sql("SELECT count(*) FROM blob_references WHERE digest = %s", code) == [(0,)]
+    assert registry.sql("SELECT state, size FROM blobs WHERE digest = %s", code) == [("damaged", 4)]
+    assert registry.sql("SELECT count(*) FROM blob_references WHERE digest = %s", code) == [(1,)]
     registry.blob(b"code")  # stored again, say from a backup
-    registry.services.reindex.reindex()
+    assert registry.services.reindex.reindex()["damaged"] == {}
     assert registry.sql("SELECT count(*) FROM blob_references WHERE digest = %s", code) == [(1,)]
 
 

@@ -22,6 +22,7 @@ from pt2hub.server.db import engine as engines
 from pt2hub.server.db.performance_schema import Base
 from pt2hub.server.db.queue import BuildQueue
 from pt2hub.server.services.operations.journal_files import JournalFiles
+from pt2hub.server.services.publishing.version_files import NewFile
 from support.answers import answers, differences
 from support.promoted import MODEL, move, protect, published, report_accuracy
 from support.registry import SILENCE, V3, V4, Registry
@@ -316,6 +317,20 @@ def test_a_merge_that_was_cut_off_is_finished_by_the_next(
     assert len(list(journal.iterdir())) == 1
 
 
+def test_a_single_file_is_not_merged_into_itself(
+    storage: LocalStorage, first: Registry, tmp_path: Path
+) -> None:
+    first.services.catalog.describe(MODEL, "Text.", by=ADA)
+    first.services.journal.write()
+    files, unreadable = JournalFiles(storage), dict[str, str]()
+    files.merge(max_files=1)
+    (only,) = (tmp_path / "blobs" / "journal").iterdir()
+    before = only.read_bytes()
+    assert not files.merge(max_files=0)
+    assert only.read_bytes() == before
+    assert files.read(unreadable)
+
+
 def test_a_new_database_beside_the_journal_takes_nothing_from_it(
     storage: LocalStorage, first: Registry, serve: Callable[[], Registry]
 ) -> None:
@@ -391,3 +406,81 @@ def test_the_journal_has_no_token(first: Registry, tmp_path: Path) -> None:
     assert token not in text
     assert digest not in text
     assert all(json.loads(line) for line in text.replace("}{", "}\n{").splitlines())
+
+
+def attach(registry: Registry, name: str, data: bytes) -> None:
+    digest = registry.blob(data).digest
+    registry.services.version_files.put(MODEL, 1, NewFile(name, digest), by=ADA)
+
+
+def be_refused(registry: Registry, data: bytes, meanwhile: Callable[[], None]) -> None:
+    """Makes a change whose manifest is stored, and whose process dies where the database would refuse it."""
+    blobs = registry.services.version_files._blobs
+    store = blobs.store
+
+    def die(*args: Any, **given: Any) -> None:
+        store(*args, **given)
+        blobs.store = store  # type: ignore[method-assign]
+        meanwhile()
+        raise StorageUnavailable("The process is gone.")
+
+    blobs.store = die  # type: ignore[method-assign]
+    with pytest.raises(StorageUnavailable):
+        attach(registry, "README.md", data)
+
+
+def documentation(registry: Registry) -> dict[str, str]:
+    return {item.name: item.digest for item in registry.services.version_files.files(MODEL, 1).files}
+
+
+@pytest.mark.parametrize(
+    "number", range(4)
+)  # so that each manifest is listed first once, which digests decide
+def test_refused_documentation_is_not_applied(
+    first: Registry, serve: Callable[[], Registry], number: int
+) -> None:
+    attach(first, "LICENSE", b"MIT")
+    be_refused(first, b"# Too late, %d" % number, lambda: attach(first, "README.md", b"# In time"))
+    be_refused(first, b"# Over the quota", lambda: None)  # the newest of all
+    accepted = documentation(first)
+    assert first.sql("SELECT revision FROM version_documentation") == [(2,)]
+    manifests = [key.digest for key in first.services.storage.keys("manifests")]
+    assert len(manifests) - 1 == 4, "of documentation: two accepted, two refused"
+    first.services.journal.write()
+
+    second = serve()
+    for registry in (first, second, second):
+        assert registry.services.reindex.reindex()["unreadable"] == {}
+        assert documentation(registry) == accepted
+        assert registry.sql("SELECT revision FROM version_documentation") == [(2,)]
+    attach(second, "README.md", b"# Better")  # revision 3, which a refused one had
+    assert documentation(second)["LICENSE"] == accepted["LICENSE"]
+
+
+def test_documentation_of_an_older_release_is_applied_by_the_number_of_its_changes(
+    first: Registry, serve: Callable[[], Registry]
+) -> None:
+    for text in (b"one", b"two"):
+        attach(first, "README.md", text)
+    be_refused(first, b"three", lambda: None)
+    accepted = documentation(first)
+    first.services.journal.write()
+    second = serve()
+    second.services.reindex.reindex()
+    with psycopg.connect(second.database_url, autocommit=True) as connection:
+        connection.execute("ALTER TABLE audit_log DISABLE TRIGGER USER")
+        connection.execute("UPDATE audit_log SET change = change - 'manifest'")
+        connection.execute("TRUNCATE version_documentation")
+    second.services.reindex.reindex()
+    assert documentation(second) == accepted
+
+
+def test_without_the_journal_the_newest_documentation_counts(
+    first: Registry, serve: Callable[[], Registry], tmp_path: Path
+) -> None:
+    attach(first, "README.md", b"one")
+    accepted = documentation(first)
+    shutil.rmtree(tmp_path / "blobs" / "journal")
+    second = serve()
+    second.services.reindex.reindex()
+    assert documentation(second) == accepted

@@ -209,6 +209,25 @@ def test_evaluations_are_reported_listed_and_compared_from_a_shell_and_from_pyth
     assert client.performance.compare(*arguments[1:]).evaluations[0].outcome == "same"
 
 
+def test_evaluations_on_other_data_are_said_not_to_be_comparable(
+    client: Client, shell: Shell, served: Registry
+) -> None:
+    for _ in range(2):
+        published(served)
+    evaluate(served, 1, 0.763)
+    arguments = (f"{MODEL}@1", f"{MODEL}@2")
+    (item,) = client.performance.compare(*arguments).evaluations
+    assert item.reason == "not comparable: the second version was not evaluated by accuracy"
+    evaluate(served, 2, 0.761, data_set=OTHER_DATA)
+    found = client.performance.compare(*arguments).evaluations
+    assert {item.outcome for item in found} == {"inconclusive"}
+    assert [item.reason.partition("version was ")[2] for item in found] == [
+        "evaluated on another data set: sha256:bbbbbbbb",
+        "evaluated on another data set: imagenet-v2@sha256:aaaaaaaa",
+    ]
+    assert "not comparable" in shell("compare", *arguments).out
+
+
 def test_pages_show_evaluations(web: FlaskClient, registry: Registry) -> None:
     for _ in range(2):
         published(registry)

@@ -13,7 +13,7 @@ import pytest
 from pt2hub.domain.performance.measurements import Measurement
 from support.figures import Run, latency, measured, ratios, versions
 from support.pages import Page
-from support.registry import ENVIRONMENT, GPU, V4
+from support.registry import ENVIRONMENT, GPU, V3, V4
 
 if TYPE_CHECKING:
     from flask.testing import FlaskClient
@@ -61,7 +61,9 @@ def columns(html: str) -> list[dict[str, Any]]:
     """What the charts of a page are drawn from."""
     return [
         json.loads(text)
-        for text in re.findall(r'<script type="application/json">(.*?)</script>', html, re.DOTALL)
+        for text in re.findall(
+            r'data-chart [^>]*><script type="application/json">(.*?)</script>', html, re.DOTALL
+        )
     ]
 
 
@@ -75,7 +77,8 @@ def test_a_page_says_how_fast_where_since_when_and_what_is_noise(
     page, html = read(web, f"{PAGE}?metric=latency_p50&batch=8")
     assert "13 ms version 40" in page.text
     assert "worse 30.0 % slower since version 30" in page.text
-    assert "Usual noise" in page.text
+    assert "latency_p50 batch 8 is 30.0 % slower on CPU v4 · torch 2.13 since version 30." in page.text
+    assert "usual noise" in page.text
     assert f"/compare?before=vision/resnet18@29&after=vision/resnet18@30&target={V4}" in page.links
     assert "median time of a call · lower is better" in page.text
     (chart,) = columns(html)
@@ -155,7 +158,10 @@ def test_versions_may_be_cut_off_on_both_sides_and_pages_go_back(
         page, _ = read(web, address)
         seen += [int(value.partition("~")[0]) for name, value in page.fields if name == "point"]
         older = [
-            link for link in page.links if "metric=latency_p50&batch=8&to=" in link and "target=" not in link
+            link
+            for link in page.links
+            if (to := re.search(r"metric=latency_p50&batch=8&to=(\d+)", link)) and "target=" not in link
+            if int(to[1]) <= min(seen)
         ]
         if not older:
             break
@@ -244,14 +250,42 @@ def test_a_comparison_shows_what_the_command_prints(web: FlaskClient, registry: 
     beside = Run(baseline=one, beside=[latency(10, 10, 10)], pairs=[ratios(1.2, 1.21, 1.2, 1.19, 1.2)])
     measured(registry, two, latency(12, 12, 12, 12, 12), run=beside)
     page, html = read(web, f"/compare?before={MODEL}@1&after={MODEL}@2")
-    assert "latency_p50 batch 8" in page.text
-    assert "20.0 % slower (1" in page.text.replace("\u00a0", " ")
-    assert "side by side; beyond 5 %, the minimum effect of latency_p50" in page.text.replace("\u00a0", " ")
+    said = page.text.replace("\u00a0", " ")
+    assert "Version 2 is 20.0 % slower at batch 8 than version 1 on CPU v4 · torch 2.13" in said
+    assert "latency_p50 batch 8 worse 20.0 % slower 1" in said
+    assert "limit 5 %" in said
+    assert "Compared side by side, unless a row says otherwise." in said
     assert "The code was recompiled, from the same program" in page.text
-    assert "1 worse" in re.sub(r"(worse|better|same) (\d+)", r"\2 \1", page.text)
     assert 'class="interval"' in html
     assert f"pt2hub compare {MODEL}@1 {MODEL}@2 --target {V4}" in page.text
     assert any(link.startswith("/artifacts/sha256:") for link in page.links)
+
+
+def test_two_versions_are_compared_on_every_target_that_both_have(
+    web: FlaskClient, registry: Registry
+) -> None:
+    for tolerance in (0.1, 0.2):
+        version = registry.submit(targets=[V3, V4], checks={"tolerance": tolerance})
+        for build in version.builds:
+            registry.worker(build.target, build.target)
+            claim = registry.services.builds.claim(build.id, build.target)
+            assert claim is not None
+            registry.services.builds.publish(claim, registry.publication(claim))
+    page, _ = read(web, f"/compare?before={MODEL}@1&after={MODEL}@2")
+    assert "It is inconclusive on both targets whether version 2 is as fast as version 1." in page.text
+    for target in (V3, V4):
+        assert f"/compare?before={MODEL}@1&after={MODEL}@2&target={target}" in page.links
+    one, _ = read(web, f"/compare?before={MODEL}@1&after={MODEL}@2&target={V4}")
+    assert f"/compare?before={MODEL}@1&after={MODEL}@2" in one.links
+
+
+def test_a_range_of_versions_is_chosen_over_all_of_them(web: FlaskClient, registry: Registry) -> None:
+    long_history(registry, 50)
+    _, html = read(web, f"{PAGE}?metric=latency_p50&batch=8&from=20&to=30")
+    (text,) = re.findall(r'data-strip [^>]*><script type="application/json">(.*?)</script>', html, re.DOTALL)
+    strip = json.loads(text)
+    assert strip["xs"] == list(range(1, 51))
+    assert strip["chosen"] == [20, 30]
 
 
 def test_two_rows_of_a_table_lead_to_their_comparison(web: FlaskClient, registry: Registry) -> None:

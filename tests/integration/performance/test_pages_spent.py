@@ -93,7 +93,7 @@ def test_the_page_shows_the_table_and_leads_to_the_trace_and_to_lines_of_the_sou
     web: FlaskClient, served: Registry
 ) -> None:
     digest = published(served, profile())
-    page = read(web, f"/artifacts/{digest}")
+    page = read(web, f"/artifacts/{digest}?view=trace")
     for said in (
         "3 calls at batch 8 recorded with torch's profiler",
         f"{NAME} 30.0 % 300 µs 2 150 µs 900 µs",
@@ -133,7 +133,7 @@ def test_of_a_gpu_the_shares_are_of_what_it_ran_and_the_whole_call_stands_below(
     told = {"schema": 2, "device": "cuda", "call_us": 1480.0, "rest_us": 180.0, "rows": [kernel]}
     told |= {"device_us": 400.0, "gap_us": 900.0, "plain_us": 550.0, "left_out": 0}
     digest = published(served, profile(**told))
-    page = read(web, f"/artifacts/{digest}")
+    page = read(web, f"/artifacts/{digest}?view=trace")
     for said in (
         "100.0 % 400 µs",
         "GPU idle between kernels (an earlier pt2hub recorded no causes) 900 µs",
@@ -174,12 +174,12 @@ def test_the_api_has_it_and_it_comes_back_with_the_index(served: Registry, web: 
 )
 def test_a_table_that_lies_is_a_sentence(web: FlaskClient, served: Registry, data: bytes, said: str) -> None:
     digest = published(served, data, sources=False)
-    page = read(web, f"/artifacts/{digest}")
+    page = read(web, f"/artifacts/{digest}?view=trace")
     assert "The profile cannot be shown: " in page.text
     assert said in page.text
     assert served.services.resolve.artifact(digest).profile is None
 
 
 def test_without_one_the_page_says_why(web: FlaskClient, served: Registry) -> None:
-    page = read(web, f"/artifacts/{served.published()}")
+    page = read(web, f"/artifacts/{served.published()}?view=trace")
     assert "No profile." in page.text

@@ -149,7 +149,7 @@ def test_only_an_admin_forces_even_where_nothing_refuses(registry: Registry) -> 
     for expected in (1, None):
         with pytest.raises(Forbidden, match='"ci" is not an admin token') as caught:
             force(registry, 2, expected, Actor("ci"))
-        assert "pt2hub admin token --admin" in str(caught.value.hint)
+        assert "--scope admin --models vision/" in str(caught.value.hint)
     with pytest.raises(AliasMoved):  # the right to force is no right to be blind
         force(registry, 2, 2 + 1)
 

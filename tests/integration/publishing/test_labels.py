@@ -44,6 +44,8 @@ def test_labels_of_a_publication_are_no_part_of_its_identity_and_facts_stay(
     again = publish(api, bearer, {"git.sha": OTHER_SHA, "owner": "vision"}).get_json()
     assert values(again) == {"git.sha": SHA, "license": "MIT", "owner": "vision"}
     assert any(SHA in note and "stays" in note for note in again["notes"])
+    assert "Label owner of vision/resnet18@1 changed from search to vision." in again["notes"]
+    assert "owner" not in str(publish(api, bearer, {"owner": "vision"}).get_json()["notes"])
     (owner,) = [item for item in again["labels"] if item["key"] == "owner"]
     assert owner["by"]["kind"] == "token"
     assert owner["at"] > first.get_json()["labels"][0]["at"]

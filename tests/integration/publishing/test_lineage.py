@@ -265,6 +265,9 @@ def test_lineage_is_read_and_changed_from_a_shell_and_from_python(
     assert f"{STUDENT}@1 (distilled)" in shell("show", f"{MODEL}@1").out
     cycle = shell("lineage", "add", f"{MODEL}@1", f"other:{SECRET}@1")
     assert (cycle.code, "[lineage_cycle]" in cycle.err) == (1, True)
+    assert cycle.err.startswith(f"pt2hub: RELATION:PARENT 'other:{SECRET}@1': ")
+    malformed = shell("lineage", "add", f"{MODEL}@1", f"other:{HUB}", "bad:thing")
+    assert malformed.err.startswith("pt2hub: RELATION:PARENT 'bad:thing': Invalid derivation")
     assert "No parents" in shell("lineage", "rm", f"{STUDENT}@1", f"{MODEL}@1").out
     assert client.lineage.get(STUDENT, 1).ancestors == ()
     (item,) = client.lineage.change(STUDENT, 1, add=[f"retrained:{MODEL}@1"])

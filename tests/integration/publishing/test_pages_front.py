@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING
 
 import pytest
@@ -203,11 +204,19 @@ def test_changes_are_chosen_and_a_wrong_filter_comes_back_as_it_was_typed(
     flag(served, 2)
     flag(served, 3, "better", 0.8)
     page = read(web, "/changes")
-    assert f"worse vision/resnet18@2 @1 latency_p50 batch 2 15.0 % slower {V4} separate runs" in page.text
-    assert "better vision/resnet18@3 @2" in page.text
+    assert "2 regressions in the last 7 days" not in page.text
+    assert "1 regression in the last 7 days, not in production." in page.text
+    assert "worse 15.0 % slower on CPU v4 · torch 2.13 Compare with version 1" in page.text
+    assert "latency_p50 batch 2 15.0 % slower CPU v4 · torch 2.13 @1 separate runs" in page.text
+    assert "better 20.0 % faster on CPU v4 · torch 2.13" in page.text
     chosen = read(web, f"/changes?outcome=better&model={MODEL}&target={V4}")
     assert ("model", MODEL) in chosen.fields
-    assert "resnet18@2 @1" not in chosen.text
+    assert "resnet18@2" not in chosen.text
+    assert "resnet18@3" in chosen.text
+    assert read(web, "/changes?model=vision&since=7").text.count("resnet18@") >= 2
+    assert "No changes match." in read(web, "/changes?model=audio").text
+    worst = read(web, "/changes?sort=worst").text
+    assert worst.index("15.0 % slower") < worst.index("20.0 % faster")
     assert "No changes match." in read(web, f"/changes?target={GPU}").text
     for query, status, said in (
         ("model=vision/resnet81", 404, "Did you mean vision/resnet18?"),
@@ -215,6 +224,9 @@ def test_changes_are_chosen_and_a_wrong_filter_comes_back_as_it_was_typed(
         ("target=nowhere", 422, "unknown target"),
         ("outcome=bad", 422, "outcome"),
         ("after=yesterday", 422, "Invalid cursor"),
+        ("sort=worst&after=yesterday", 422, "Invalid cursor"),
+        ("sort=best", 422, "Unknown order"),
+        ("since=8", 422, "Invalid number of days"),
     ):
         assert said in read(web, f"/changes?{query}", status).text
     assert ("model", "vision/resnet81") in read(web, "/changes?model=vision/resnet81", 404).fields
@@ -224,12 +236,16 @@ def test_changes_come_in_pages_that_keep_their_filters(web: FlaskClient, served:
     served.published()
     for number in range(2, 62):
         flag(served, number)
-    page = read(web, "/changes?outcome=worse")
-    (following,) = [link for link in page.links if link.startswith("/changes?") and "after=" in link]
-    assert "outcome=worse" in following
-    last = read(web, following)
-    assert "@11 @10" in last.text
-    assert "/changes?outcome=worse" in last.links  # back to the first page
+    for order in ("", "&sort=worst"):
+        address, seen = f"/changes?outcome=worse{order}", []
+        while address:
+            page = read(web, address)
+            seen += re.findall(r"resnet18@(\d+) ", page.text)
+            following = [link for link in page.links if link.startswith("/changes?") and "after=" in link]
+            assert all("outcome=worse" in link for link in following)
+            address = following[0] if following else ""
+        assert sorted(map(int, seen)) == list(range(2, 62)), "each version once"
+        assert f"/changes?outcome=worse{order}" in page.links  # back to the first page
 
 
 # -- targets and workers -----------------------------------------------------------------------------------

@@ -175,6 +175,10 @@ def test_auto_without_a_live_worker_is_refused_and_nothing_is_written(registry: 
     assert (caught.value.code, caught.value.where) == ("no_live_worker", "targets")
     assert "pt2hub up" in (caught.value.hint or "")
     assert f"seen before: {V4}" in (caught.value.hint or "")
+    registry.worker("noop", target="torch0.0-cpu-x86_64")
+    with pytest.raises(NoLiveWorker, match="Only workers with the no-op toolchain") as caught:
+        registry.submit(targets=["auto"])
+    assert "targets: [torch0.0-cpu-x86_64]" in str(caught.value.hint)
     assert registry.sql("SELECT count(*) FROM models") == [(0,)]
 
 

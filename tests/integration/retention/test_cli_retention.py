@@ -58,6 +58,11 @@ def test_policies_are_set_shown_and_previewed(shell: Shell, two: Registry) -> No
     assert f"goes: {MODEL}@1" in preview
     assert "1 versions go at the next run; frees " in preview
     assert shell("retention", "set", MODEL).code == 2
+    assert "(policy of vision)" in shell("retention", "rm", MODEL).out
+    again = shell("retention", "rm", MODEL)
+    assert (again.code, "[not_found]" in again.err, f"retention show {MODEL}" in again.err) == (1, True, True)
+    assert "no policy is set" in shell("retention", "rm", "vision").out
+    assert "0 versions go at the next run" in shell("retention", "preview", MODEL).out
     assert shell("retention", "set", MODEL, "--everything").code == 0
 
 

@@ -15,6 +15,7 @@ from pt2hub.errors import Deleted, DigestRefused, Forbidden, NotFound, StillNeed
 from pt2hub.server.blobs.keys import StorageKey
 from pt2hub.server.db.reading import limit_reading
 from pt2hub.server.db.stores.retention.tombstones import TombstoneStore
+from pt2hub.server.services.blobs.collection import BlobCollection
 from support.planted import Disk
 from support.promoted import ADMIN, MODEL, move, published
 
@@ -198,6 +199,19 @@ def test_what_an_operator_accepted_is_not_refused_after_a_rebuild(registry: Regi
         registry.services.damage.find_readable(weights)
     with pytest.raises(DigestRefused):
         registry.blob(LEAKED)
+
+
+def test_an_earlier_generation_that_is_not_collected_yet_goes_too(registry: Registry) -> None:
+    registry.blob(LEAKED)  # nothing refers to it, and a collection begins
+    registry.sql("DELETE FROM blob_leases")
+    services = registry.services
+    steps = BlobCollection(services.collector._sessions, services.storage, grace=timedelta())
+    assert list(steps.mark())
+    leak(registry)
+    key, storage = StorageKey.blob(digest_bytes(LEAKED)), services.storage
+    assert [storage.size(key.at(generation)) for generation in (1, 2)] == [len(LEAKED)] * 2
+    force(registry)
+    assert [storage.size(key.at(generation)) for generation in (1, 2)] == [None, None]
 
 
 @pytest.mark.parametrize("answers", [True, False])

@@ -6,14 +6,18 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
+from flask import Flask
 
 from pt2hub.domain.digests import Digest
-from pt2hub.server.pages.performance.charts import Chart, chart
-from pt2hub.server.pages.performance.points import document
+from pt2hub.server.pages.performance.charts import Chart, chart, split
+from pt2hub.server.pages.performance.points import document, find_span
+from pt2hub.server.pages.performance.trend_answers import answer_trends
 from pt2hub.server.views.charts import ChartsView, ChartView
-from pt2hub.wire.performance import PointView, SeriesView
+from pt2hub.wire.performance import ChangeView, PointView, SeriesView
 
-TARGET = "torch2.13-cpu-x86_64_v4"
+TARGET, GPU = "torch2.13-cpu-x86_64_v4", "torch2.13-cu130-sm90"
+app = Flask(__name__)
+app.add_url_rule("/compare", "pages.compare", lambda: "")
 DIGEST = Digest("sha256:" + "0" * 64)
 BEGIN = datetime(2026, 3, 28, 12, tzinfo=UTC)
 HOUR, DAY = timedelta(hours=1), timedelta(days=1)
@@ -57,8 +61,9 @@ def moved(*environments: dict[str, str], reported: int = 0) -> Chart:
     ("values", "shown_as", "kind"),
     [
         ([5.0, 6.0], "value", "value"),
-        ([1.0, 5.0], "value", "log"),
-        ([0.0, 5.0], "value", "value"),
+        ([1.0, 5.0], "value", "value"),
+        ([1.0, 5.0], "shared", "log"),
+        ([0.0, 5.0], "shared", "value"),
         ([1.0, 5.0], "zero", "zero"),
         ([1.0, 5.0], "change", "change"),
         ([-10.0, -9.5], "change", "value"),
@@ -94,6 +99,70 @@ def test_labels_say_what_changed_in_an_environment() -> None:
     )
     (cut,) = shown["breaks"]
     assert (cut["x"], cut["label"]) == (1.5, "CPU Intel Xeon Platinum 8370C → 8481C")
+
+
+def test_every_second_environment_of_a_target_is_shaded() -> None:
+    machines = [{"cpu_model": f"EPYC {number}"} for number in range(4)]
+    assert document(moved(*machines), by_time=False)["bands"] == [[1.5, 2.5], [3.5, None]]
+    assert document(moved(*machines[:3]), by_time=False)["bands"] == [[1.5, 2.5]]
+    assert document(moved(machines[0]), by_time=False)["bands"] == []
+
+
+def test_changes_are_relative_to_the_chosen_version_where_a_line_has_it() -> None:
+    view, whole = targets({TARGET: [5.0, 6.0, 7.0]})
+    for base, value in ((2, 6.0), (9, 6.0), (None, 6.0), (1, 5.0)):
+        (line,) = document(chart(view, whole, "change", base), by_time=False)["lines"]
+        assert line["base"] == value
+
+
+def test_each_target_has_a_chart_with_its_own_axis_over_the_same_versions() -> None:
+    view, whole = targets({TARGET: [50.0, 51.0], GPU: [1.0] * 20})
+    charts = split(view, whole, "value")
+    assert {target: item.kind for target, item in charts.items()} == {TARGET: "value", GPU: "value"}
+    assert find_span(charts.values(), by_time=False) == (1, 20)
+    assert chart(view, whole, "shared").kind == "log"
+
+
+def test_the_page_says_in_one_sentence_what_changed_since_when_and_where() -> None:
+    view, whole = targets({TARGET: [5.0] * 9, GPU: [1.0] * 9})
+    assert (
+        answer_trends(chart(view, whole)).text == "latency_p50 has no flagged change on any of two targets."
+    )
+    view, whole = targets({TARGET: [5.0] * 9, GPU: [1.0] * 9}, worse={GPU: 8})
+    with app.test_request_context():
+        found = answer_trends(chart(view, whole))
+    assert (found.tone, found.text) == (
+        "bad",
+        "latency_p50 is 11.0 % slower on H100 · torch 2.13 since version 8; no flagged change on 1 of 2 targets.",
+    )
+
+
+def targets(
+    values: dict[str, list[float]], worse: dict[str, int] | None = None
+) -> tuple[ChartView, ChartsView]:
+    """A metric on several targets; on some of them it is worse since a version."""
+    series = tuple(
+        SeriesView(
+            "latency_p50",
+            "ms",
+            target,
+            "artifact",
+            DIGEST,
+            {},
+            points=tuple(
+                PointView(at + 1, DIGEST, value, value, value, 1, (BEGIN + at * DAY).isoformat())
+                for at, value in enumerate(given)
+            ),
+            changes=tuple(
+                ChangeView(number, number - 1, "worse", 1.11)
+                for name, number in (worse or {}).items()
+                if name == target
+            ),
+        )
+        for target, given in sorted(values.items())
+    )
+    view = ChartView("latency_p50", "", "ms", "lower", None, "artifact", series)
+    return view, ChartsView("team/name", (view,), ("latency_p50",), tuple(sorted(values)), (), ("artifact",))
 
 
 @pytest.mark.parametrize(

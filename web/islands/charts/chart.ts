@@ -9,6 +9,8 @@ export interface Line {
   readonly age: number;
   readonly note: string;
   readonly noise: number | null;
+  /** The value that changes in percent are relative to. */
+  readonly base: number;
   readonly xs: readonly number[];
   readonly numbers: readonly number[];
   readonly times: readonly number[];
@@ -24,6 +26,9 @@ export interface Line {
 export interface Mark {
   readonly line: number;
   readonly number: number;
+  /** The version that it is compared with. */
+  readonly before: number;
+  readonly href: string;
   readonly outcome: string;
   readonly up: boolean;
   readonly text: string;
@@ -41,6 +46,10 @@ export interface Chart {
   readonly unit: string;
   readonly kind: "value" | "log" | "zero" | "change";
   readonly byTime: boolean;
+  /** Ends of the x axis of aligned charts. */
+  readonly span: readonly [number, number] | null;
+  /** Start and end of every second environment of a chart's only target; the last one may have no end. */
+  readonly bands: readonly (readonly [number, number | null])[];
   readonly lines: readonly Line[];
   readonly marks: readonly Mark[];
   readonly breaks: readonly Break[];
@@ -54,7 +63,7 @@ export interface Point {
 
 /** The position of a line's value on the y axis. */
 export function height(chart: Chart, line: Line, value: number): number {
-  return chart.kind === "change" ? (value / (line.levels.at(-1)?.[2] ?? 1) - 1) * 100 : value;
+  return chart.kind === "change" ? (value / line.base - 1) * 100 : value;
 }
 
 /** A colour of the page's current theme. */

@@ -55,7 +55,7 @@ export class Drawing {
 
   private options(): uPlot.Options {
     const { chart, host, page } = this;
-    const margin = (wide: number): number => wide * 0.02 || (chart.byTime ? DAY_S / 2 : 0.5);
+    const wide = (low: number, high: number): [number, number] => widen(low, high, (high - low) * 0.02 || (chart.byTime ? DAY_S / 2 : 0.5));
     return {
       width: host.clientWidth,
       height: host.clientHeight,
@@ -72,7 +72,7 @@ export class Drawing {
         bind: { dblclick: () => () => (page.zoom(), null) },
       },
       scales: {
-        x: { time: chart.byTime, range: (_, min, max) => widen(min, max, margin(max - min)) },
+        x: { time: chart.byTime, range: (_, min, max) => wide(...(chart.span ?? [min, max])) },
         y:
           chart.kind === "log"
             ? { distr: 3, range: (_, min, max) => [roundDown(min), max * 1.1] }
@@ -177,9 +177,9 @@ function widen(low: number, high: number, by: number): [number, number] {
   return [low - by, high + by];
 }
 
-/** A padded range, wide enough that a few percent of noise do not fill it. */
+/** A padded range, so wide that noise does not fill it and so narrow that 5 % are a quarter of it. */
 function range(chart: Chart, low: number, high: number): [number, number] {
-  const least = chart.kind === "change" ? 20 : 0.2 * Math.max(Math.abs(low), Math.abs(high)) || 1;
+  const least = chart.kind === "change" ? 15 : 0.15 * Math.max(Math.abs(low), Math.abs(high)) || 1;
   const spare = Math.max(0, least - (high - low)) / 2;
   const [bottom, top] = widen(low, high, spare + Math.max(least, high - low) * 0.08);
   if (chart.kind === "zero") return [Math.min(0, bottom), Math.max(0, top)];
@@ -191,16 +191,18 @@ function axis(): uPlot.Axis {
   return { font: FONT, labelFont: FONT, stroke: () => colour("faint"), grid: line, ticks: line };
 }
 
-function xAxis({ byTime }: Chart): uPlot.Axis {
+function xAxis({ byTime, span }: Chart): uPlot.Axis {
   const common: uPlot.Axis = { ...axis(), grid: { show: false }, size: 34, labelSize: 16, labelGap: 0 };
+  if (span && !byTime) return { ...common, size: 24, incrs: VERSIONS, values: (_, splits) => splits.map((at) => (at > 0 ? String(at) : "")) };
   if (!byTime) return { ...common, label: "version", incrs: VERSIONS, values: (_, splits) => splits.map((at) => (at > 0 ? String(at) : "")) };
   const values: uPlot.Axis.Values = (_, splits, __, ___, step) => splits.map((at) => (step < DAY_S ? hours : days).format(at * 1000));
   return { ...common, label: "measured on, in your time zone", space: 90, values };
 }
 
-function yAxis({ kind, unit }: Chart): uPlot.Axis {
+function yAxis({ kind, unit, span }: Chart): uPlot.Axis {
   return {
     ...axis(),
+    ...(span ? { space: 26 } : {}),
     size: (_, values) => Math.max(56, ...(values ?? []).map((text) => (text?.length ?? 0) * LETTER + 20)),
     // uPlot passes null for omitted ticks of a logarithmic axis.
     values: (_, splits) => splits.map((at: number | null) => (at === null ? "" : kind === "change" ? percent(at) : withUnit(at, unit))),

@@ -7,6 +7,7 @@ const GAP = 5;
 
 /** Draws the noise around each line's levels, and environment changes. */
 export function drawUnder(u: uPlot, chart: Chart): void {
+  drawBands(u, chart);
   for (const line of chart.lines) drawNoise(u, chart, line);
   drawBreaks(u, chart);
 }
@@ -46,6 +47,21 @@ function drawNoise(u: uPlot, chart: Chart, line: Line): void {
     const y = (shown: number): number => u.valToPos(height(chart, line, shown), "y", true);
     const top = y(value * (1 + line.noise));
     ctx.fillRect(left, top, right - left, y(value / (1 + line.noise)) - top);
+  }
+  ctx.restore();
+}
+
+/** Shades every second environment. */
+function drawBands(u: uPlot, chart: Chart): void {
+  const { ctx, bbox } = u;
+  const within = (x: number): number => Math.min(Math.max(x, bbox.left), bbox.left + bbox.width);
+  ctx.save();
+  ctx.fillStyle = colour("calm-ground");
+  ctx.globalAlpha = 0.6;
+  for (const [from, to] of chart.bands) {
+    const left = within(u.valToPos(from, "x", true));
+    const right = to === null ? bbox.left + bbox.width : within(u.valToPos(to, "x", true));
+    ctx.fillRect(left, bbox.top, right - left, bbox.height);
   }
   ctx.restore();
 }

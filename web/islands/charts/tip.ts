@@ -1,7 +1,7 @@
 /** The tip that describes a point, with links once it is pinned. */
 
 import type uPlot from "uplot";
-import { type Chart, height, percent, type Point, withUnit } from "./chart";
+import { type Chart, height, type Mark, percent, type Point, withUnit } from "./chart";
 
 const GAP = 14;
 const exact = new Intl.DateTimeFormat(undefined, { dateStyle: "medium", timeStyle: "short" });
@@ -10,6 +10,8 @@ const exact = new Intl.DateTimeFormat(undefined, { dateStyle: "medium", timeStyl
 export interface Links {
   version(number: number): string;
   compare(before: Point, after: Point): string;
+  /** The URL of the model's flagged changes. */
+  readonly changes: string;
 }
 
 /** The tip of a chart. */
@@ -49,7 +51,7 @@ export class Tip {
   }
 
   private lines({ line, at }: Point): HTMLElement[] {
-    const { unit, lines, marks } = this.chart;
+    const { unit } = this.chart;
     const of = (column: readonly number[]): string => withUnit(column[at] ?? 0, unit);
     const number = line.numbers[at] ?? 0;
     const count = line.counts[at] === 1 ? "one measurement" : `${line.counts[at]} measurements`;
@@ -61,9 +63,7 @@ export class Tip {
       ...(at > 0 ? [paragraph(changed({ line, at }))] : []),
       paragraph(spread + count, "faint"),
       paragraph([line.machine, line.note].filter(Boolean).join(", "), "faint"),
-      ...marks
-        .filter((mark) => lines[mark.line] === line && mark.number === number)
-        .map((mark) => paragraph(mark.text.charAt(0).toUpperCase() + mark.text.slice(1), mark.outcome)),
+      ...this.marks({ line, at }).map((mark) => paragraph(mark.text.charAt(0).toUpperCase() + mark.text.slice(1), mark.outcome)),
     ];
   }
 
@@ -80,7 +80,16 @@ export class Tip {
       const ends = [other, point].sort((one, two) => numberOf(one) - numberOf(two)) as [Point, Point];
       made.append(" · ", link(this.links.compare(...ends), `Compare with ${numberOf(other)}${elsewhere}`));
     }
+    for (const mark of this.marks(point)) {
+      if (!before.some((other) => numberOf(other) === mark.before)) made.append(" · ", link(mark.href, `Compare with ${mark.before}`));
+      made.append(" · ", link(this.links.changes, "All changes"));
+    }
     return made;
+  }
+
+  /** The flagged changes at a point. */
+  private marks({ line, at }: Point): Mark[] {
+    return this.chart.marks.filter((mark) => this.chart.lines[mark.line] === line && mark.number === line.numbers[at]);
   }
 }
 

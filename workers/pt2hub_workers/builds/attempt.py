@@ -55,7 +55,10 @@ class Attempt(Job):
         verification = Verification(
             context.toolchain, seconds=context.verification_seconds, token=token, listener=listener
         )
-        self._answers = Answers(claim, context, journal, verification, token)
+        self._answers = self._open_answers(verification)
+
+    def _open_answers(self, verification: Verification) -> Answers:
+        return Answers(self._claim, self._context, self._journal, verification, self._token)
 
     def run(self) -> None:
         """Run every step; return when the artifact is published."""

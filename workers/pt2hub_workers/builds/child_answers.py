@@ -81,7 +81,7 @@ class Answers:
         self._weights = claim.weights
         self._golden = claim.golden
         self._baked = weights_form(claim.spec, claim.request) == "baked"
-        self._reuse = True
+        self._no_reuse = ""
         self._reused: Digest | None = None
         self._workspace: Workspace | None = None
         self._asked: set[str] = set()
@@ -91,7 +91,7 @@ class Answers:
             "weights": lambda _: self._answer_weights(),
             "golden": self._answer_golden,
             "code": self._answer_code,
-            "regions": lambda message: self._regions.answer(message, reuse=self._reuse),
+            "regions": lambda message: self._regions.answer(message, no_reuse=self._no_reuse),
             "autotune": lambda _: self._answer_autotune(),
             "verify": lambda message: self._verify(read(MessageFields, message.get("parts"))),
         }
@@ -101,9 +101,13 @@ class Answers:
         """Code layers that this attempt reuses, or parts of which it received."""
         return (self._reused,) if self._reused else self._regions.layers
 
-    def forbid_reuse(self) -> None:
-        """Make the next try compile."""
-        self._reuse, self._reused = False, None
+    def forbid_reuse(self, because: str = "reused code failed verification") -> None:
+        """Make the next try compile.
+
+        Args:
+            because: The reason, for the log.
+        """
+        self._reused, self._no_reuse = None, because
 
     def fetch(self, workspace: Workspace) -> dict[str, Any]:
         """Fetch a build's inputs into its workspace, which answers will use as well."""
@@ -175,12 +179,10 @@ class Answers:
 
     def _answer_code(self, message: dict[str, Any]) -> dict[str, Any] | None:
         key = read(ProgramKey, message.get("key"))
-        may_reuse = self._reuse and not key.never_reused
+        may_reuse = not self._no_reuse and not key.never_reused
         found = retry_outage(lambda: self._find_code(key), self._token) if may_reuse else None
         if found is None:
-            self._journal.line(
-                f"Program key {key.digest}: compiling, {explain_compile(key, reuse=self._reuse)}"
-            )
+            self._journal.line(f"Program key {key.digest}: compiling, {explain_compile(key, self._no_reuse)}")
             return None
         self._reused = found.code.digest
         self._journal.line(f"Program key {key.digest}: reusing code {found.code.digest}.")

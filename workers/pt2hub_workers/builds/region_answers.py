@@ -25,16 +25,16 @@ _MAX_REASONS_CHARS = 2_000
 _DIGEST = re.compile(DIGEST_PATTERN)
 
 
-def explain_compile(key: ProgramKey, *, reuse: bool) -> str:
+def explain_compile(key: ProgramKey, no_reuse: str = "") -> str:
     """Return why code with a key is compiled, as the end of a sentence.
 
     Args:
-        reuse: Whether this attempt may reuse code.
+        no_reuse: Why this attempt must not reuse code; empty if it may.
     """
     if key.never_reused:
         reasons = "; ".join(key.never_reused)[:_MAX_REASONS_CHARS]
         return f"because code like this is never reused: {reasons}"
-    return f"because {'no code has this key yet' if reuse else 'reused code failed verification'}."
+    return f"because {no_reuse or 'no code has this key yet'}."
 
 
 class RegionAnswers:
@@ -66,17 +66,21 @@ class RegionAnswers:
         """Start anew, for a build in another workspace."""
         self._layers.clear()
 
-    def answer(self, message: dict[str, Any], *, reuse: bool) -> dict[str, Any]:
-        """Return path and description of the code for each part that has some, by program key."""
+    def answer(self, message: dict[str, Any], *, no_reuse: str = "") -> dict[str, Any]:
+        """Return path and description of the code for each part that has some, by program key.
+
+        Args:
+            no_reuse: Why this attempt must not reuse code; empty if it may.
+        """
         keys, names = _read_keys(message.get("keys")), message.get("names")
         if names is None:
             names = [""] * len(keys)
         if not isinstance(names, list) or [type(name) for name in names] != [str] * len(keys):
             raise output_refused("the names of parts must be texts, one for each key")
         wanted = [key.digest for key in keys if not key.never_reused]
-        found = self._find(wanted) if wanted and reuse else {}
+        found = self._find(wanted) if wanted and not no_reuse else {}
         for key, name in zip(keys, names, strict=True):
-            self._log_part(key, " ".join(name.split())[:_MAX_NAME_CHARS], found.get(key.digest), reuse=reuse)
+            self._log_part(key, " ".join(name.split())[:_MAX_NAME_CHARS], found.get(key.digest), no_reuse)
         return {digest: self._hand_out(item) for digest, item in found.items()}
 
     def check(self, fields: MessageFields, *, reused: Digest | None) -> None:
@@ -99,12 +103,12 @@ class RegionAnswers:
             if not 0 < region.calls < MAX_COUNT or len(region.modules) > region.calls:
                 raise output_refused("a part has an invalid number of calls")
 
-    def _log_part(self, key: ProgramKey, name: str, found: ReusableRegion | None, *, reuse: bool) -> None:
+    def _log_part(self, key: ProgramKey, name: str, found: ReusableRegion | None, no_reuse: str) -> None:
         of = f" of {name}" if name else ""
         if found:
             self._log(f"Program key {key.digest}{of}: reusing code {found.code.digest}.")
         else:
-            self._log(f"Program key {key.digest}{of}: compiling, {explain_compile(key, reuse=reuse)}")
+            self._log(f"Program key {key.digest}{of}: compiling, {explain_compile(key, no_reuse)}")
 
     def _hand_out(self, found: ReusableRegion) -> dict[str, Any]:
         layer = found.code.digest

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from pt2hub.domain.tokens import DEFAULT_SCOPES
@@ -13,6 +14,12 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from pt2hub.domain.tokens import TokenInfo
+
+
+def is_live(item: TokenInfo) -> bool:
+    """Return whether a token of a service works: it is neither revoked nor expired."""
+    ends = datetime.fromisoformat(item.expires_at) if item.expires_at else None
+    return item.owner is None and not item.revoked_at and (ends is None or ends > datetime.now(UTC))
 
 
 def _allowed(item: TokenInfo) -> str:
@@ -37,6 +44,7 @@ def print_tokens(out: Console, found: Sequence[TokenInfo]) -> None:
             item.name,
             _allowed(item),
             " ".join(item.patterns),
+            str(item.owner or NOTHING),
             format_local_time(item.created_at),
             format_local_time(item.last_used_at),
             _token_end(item),
@@ -44,4 +52,6 @@ def print_tokens(out: Console, found: Sequence[TokenInfo]) -> None:
         for item in found
     ]
     empty = "No tokens yet. To create one: pt2hub admin token --name ci"
-    print_table(out, ("ID", "NAME", "ALLOWS", "MODELS", "CREATED", "LAST USED", "ENDS"), rows, empty=empty)
+    print_table(
+        out, ("ID", "NAME", "ALLOWS", "MODELS", "OWNER", "CREATED", "LAST USED", "ENDS"), rows, empty=empty
+    )

@@ -8,14 +8,15 @@ import typer
 
 from pt2hub.cli import panels
 from pt2hub.cli.artifacts.autotune import print_autotune
+from pt2hub.cli.artifacts.model_card import find_card, print_card, read_card
 from pt2hub.cli.artifacts.profile import print_profile
-from pt2hub.cli.output import emit, one_line
+from pt2hub.cli.output import collect_warnings, emit, is_json, one_line
 from pt2hub.cli.references import Reference, version_of
 from pt2hub.domain.codec import encode
 from pt2hub.rendering.times import format_local_time, format_span
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from rich.console import Console
 
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
     from pt2hub.domain.principals import Principal
     from pt2hub.domain.targets import Target
     from pt2hub.wire.artifacts import ArtifactView
-    from pt2hub.wire.responses import BuildView, VersionView
+    from pt2hub.wire.responses import BuildView, LabelView, VersionView
 
 UNKNOWN = "unknown target; upgrade pt2hub to use it"
 _RUNS = "runs here"
@@ -36,11 +37,15 @@ _DAMAGED = "damaged on the server"
     "pt2hub show vision/resnet18@prod",
     "pt2hub show vision/resnet18@3 --autotune",
     "pt2hub show vision/resnet18@3 --profile",
+    "pt2hub show vision/resnet18@3 --card",
     "pt2hub show vision/resnet18@3 --json",
 )
 def show(
     reference: Reference,
     *,
+    card: Annotated[
+        bool, typer.Option("--card", help="Show the whole model card, not only its beginning.")
+    ] = False,
     autotune: Annotated[
         bool,
         typer.Option("--autotune", help="Include the kernel candidates that the compiler timed."),
@@ -55,9 +60,10 @@ def show(
     ] = False,
 ) -> None:
     """Show a version, and which of its artifacts run on this machine."""
+    from pt2hub.client.artifacts.origin import LastKnownResolutionWarning
     from pt2hub.client.client import Client
 
-    with Client() as client:
+    with Client() as client, collect_warnings(LastKnownResolutionWarning) as warned:
         version = version_of(client, reference)
         aliases = _aliases(client, version)
         artifacts = {b.target: client.artifacts.get(b.artifact) for b in version.builds if b.artifact}
@@ -66,6 +72,7 @@ def show(
             for target, view in artifacts.items()
             if profile
         }
+        shown_card = None if is_json() else read_card(client, version)
     compatibility = check_compatibility(version, artifacts)
     document: dict[str, Any] = encode(version) | {
         "aliases": aliases,
@@ -84,11 +91,14 @@ def show(
             }
             for target, view in artifacts.items()
         },
+        "card": encode(find_card(version)),
         "pull": pull_command(version, compatibility),
+        **({"warnings": warned} if warned else {}),
     }
 
     def print_all(out: Console) -> None:
         print_version(out, version, compatibility, aliases, artifacts)
+        print_card(out, shown_card, version, whole=card)
         for target, view in artifacts.items() if autotune else ():
             print_autotune(out, target, view)
         for target, found in profiles.items():
@@ -170,7 +180,7 @@ def print_version(
         ("created", format_local_time(version.created_at) + _by(version.published_by)),
         ("weights", version.weights or ""),
         ("from", version.pins.get("weights_from", "")),
-        *((label.key, one_line(label.value)) for label in version.labels),
+        *label_fields(version.labels),
         *((item.metric, evaluation_text(item)) for item in version.evaluations),
         *(("derived from", derivation_text(item)) for item in version.derived_from),
         *(("derived", f"{item.version} ({item.relation})") for item in version.derivatives),
@@ -205,7 +215,6 @@ def _print_build(
 ) -> None:
     from pt2hub.cli.tables import in_colour, print_fields
     from pt2hub.rendering.sheets import attempts, measurement, provenance_rows, state_text
-    from pt2hub.rendering.speeds import line
     from pt2hub.rendering.waits import format_note
     from pt2hub.wire.problems import from_dict
 
@@ -215,7 +224,7 @@ def _print_build(
     fields = [
         ("build", build.id + duration),
         ("artifact", build.artifact or ""),
-        *((*provenance_rows(artifact), ("speed", line(artifact.measurements))) if artifact else ()),
+        *((*provenance_rows(artifact), *_speed_rows(artifact)) if artifact else ()),
         ("measured", measurement(build.measurement)),
         ("requested by", requester),
         ("retried by", str(build.retried_by or "")),
@@ -235,6 +244,28 @@ def _print_build(
             sep="\n",
             style="red",
         )
+
+
+def _speed_rows(artifact: ArtifactView) -> list[tuple[str, str]]:
+    from pt2hub.rendering.speeds import line
+
+    target = _target(artifact.target)
+    if target and not target.exists:  # its times and its verification are made up
+        return [("verified", "not verified (no-op toolchain)"), ("speed", "not measured (no-op toolchain)")]
+    return [("speed", line(artifact.measurements))]
+
+
+def label_fields(labels: Sequence[LabelView]) -> list[tuple[str, str]]:
+    """Return labels with the addresses that they lead to, where the values are not addresses themselves."""
+    from pt2hub.domain.labels import label_link
+
+    values = {item.key: item.value for item in labels}
+    found = []
+    for item in labels:
+        link = label_link(item.key, values)
+        text = f"{item.value}  {link}" if link and link not in item.value else item.value
+        found.append((item.key, one_line(text)))
+    return found
 
 
 def _aliases(client: Client, version: VersionView) -> list[str]:

@@ -9,11 +9,12 @@ import typer
 from pt2hub.cli import panels
 from pt2hub.cli.output import INTERRUPTED, is_json, note, print_json
 from pt2hub.domain.codec import encode
+from pt2hub.rendering.quantities import format_count
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from pt2hub.wire.responses import LogView
+    from pt2hub.wire.responses import BuildView, LogView
 
 
 @panels.command(
@@ -67,7 +68,8 @@ def logs(
         if is_json():
             print_json({"lines": list(lines)})
             return
-        _print_lines(lines)
+        if not _print_lines(lines):
+            _note_removal(client.builds.get(build_id), attempt)
 
 
 def _print_followed(lines: Iterator[LogView]) -> None:
@@ -80,10 +82,20 @@ def _print_followed(lines: Iterator[LogView]) -> None:
         raise typer.Exit(INTERRUPTED) from None  # Ctrl-C is how to end it; every printed line is complete
 
 
-def _print_lines(lines: Iterator[LogView]) -> None:
+def _print_lines(lines: Iterator[LogView]) -> int:
+    """Print lines; return how many."""
     shown = last = 0
     for line in lines:
         print(str(line))
         shown, last = shown + 1, line.seq
     if last > shown:  # lines are numbered without gaps
         note(f"{last - shown} lines of compiler output are hidden. To show them: --all")
+    return shown
+
+
+def _note_removal(build: BuildView, attempt: int | None) -> None:
+    """Say that a log is empty because it was old."""
+    number = attempt or build.attempt
+    days = next((item.log_removed_after_days for item in build.attempts if item.number == number), None)
+    if days is not None:
+        note(f"The log of attempt {number} was removed after {format_count(days, 'day')}.")

@@ -10,13 +10,13 @@ import typer
 
 from pt2hub.cli import panels
 from pt2hub.cli.access.lifetimes import parse_lifetime
-from pt2hub.cli.access.token_tables import print_tokens
+from pt2hub.cli.access.token_tables import is_live, print_tokens
 from pt2hub.cli.operations.audit_log import audit_log
 from pt2hub.cli.operations.backup import backup, restore
 from pt2hub.cli.operations.people import assign_role, end_person, people, remove_role, roles
 from pt2hub.cli.operations.storage import fsck, heal, scrub
 from pt2hub.cli.operations.trust import distrust, trust, trusted
-from pt2hub.cli.output import emit, print_text
+from pt2hub.cli.output import emit, note, print_text
 from pt2hub.cli.retention.collection import accept, collect
 from pt2hub.domain.codec import encode
 from pt2hub.domain.tokens import DEFAULT_SCOPES, EVERY_MODEL, Scope
@@ -119,8 +119,22 @@ def token(
     made = create_token(
         server_config(), name=name, admin=admin, scopes=scopes, patterns=patterns, lasting=lasting
     )
+    _warn_of_namesakes(name)
     document = {"token": made, "name": name, "admin": admin or Scope.ADMIN in scopes}
     emit({**document, "scopes": scopes, "patterns": patterns}, lambda out: out.print(made))
+
+
+def _warn_of_namesakes(name: str) -> None:
+    """Say if several valid tokens of services have a name; an operator who lost one must not be refused here."""
+    from pt2hub.server.admin import list_tokens
+
+    same = [item for item in list_tokens(server_config()) if item.name == name and is_live(item)]
+    if len(same) > 1:
+        ids = ", ".join(str(item.id) for item in same)
+        note(
+            f"pt2hub: warning: {len(same)} valid tokens have the name {name} (ids {ids}); records cannot tell them apart.",
+            "  To end one that is no longer used: pt2hub admin revoke ID",
+        )
 
 
 @panels.command(None, "pt2hub admin tokens")
@@ -300,6 +314,8 @@ def worker_policy(
 def _print_reindex(out: Console, report: dict[str, Any], *, accepted: bool) -> None:
     for name in ("manifests", "artifacts", "added"):
         out.print(f"{name}: {report[name]}")
+    if report["deleted"]:
+        out.print(f"deleted again: {', '.join(report['deleted'])}")
     for name in ("unreadable", "damaged"):
         for digest, reason in report[name].items():
             out.print(f"{name}: {digest}: {reason}")

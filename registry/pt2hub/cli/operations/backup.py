@@ -43,18 +43,21 @@ def restore(
 ) -> None:
     """Restore a backup into an empty database.
 
-    Backups of older releases are upgraded. Run `pt2hub admin reindex` afterwards to add what was published since the
-    backup, before the server starts.
+    Backups of older releases are upgraded. Versions, builds and models that were deleted since the backup are deleted
+    again, if PT2HUB_STORAGE is the server's storage. Run `pt2hub admin reindex` afterwards to add what was published since, before the server starts.
     """
     from pt2hub.server.backups import restore_backup
     from pt2hub.server.config import ServerConfig
 
     restored = restore_backup(ServerConfig.from_environ(os.environ), source)
-    text = (
-        f"Restored {restored.rows} rows of {len(restored.tables)} tables, as of {restored.created_at}.\n"
-        "To add what was published since, run: pt2hub admin reindex"
-    )
-    emit(_document(restored), lambda out: out.print(text))
+    found = restored.backup
+    document = _document(found) | {"deleted": list(restored.deleted), "unreadable": restored.unreadable}
+    lines = [f"Restored {found.rows} rows of {len(found.tables)} tables, as of {found.created_at}."]
+    if restored.deleted:
+        lines.append(f"Deleted again, since the storage has their tombstones: {', '.join(restored.deleted)}.")
+    lines += [f"unreadable: {digest}: {reason}" for digest, reason in restored.unreadable.items()]
+    lines.append("To add what was published since, run: pt2hub admin reindex")
+    emit(document, lambda out: out.print("\n".join(lines)))
 
 
 def _document(backup: Backup) -> dict[str, Any]:

@@ -35,6 +35,7 @@ SETTINGS = frozenset(
         "PT2HUB_ID_TOKEN",
         "PT2HUB_IMAGE",
         "PT2HUB_ISOLATION",
+        "PT2HUB_KEEP_LOGS_DAYS",
         "PT2HUB_LOG_LEVEL",
         "PT2HUB_LOST_WORKER_SECONDS",
         "PT2HUB_MAX_AGE",

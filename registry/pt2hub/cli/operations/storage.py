@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from pt2hub.domain.damage import HealOutcome, ScrubReport
     from pt2hub.domain.storage_check import StorageCheck
     from pt2hub.server.config import ServerConfig
-    from pt2hub.server.services.blobs.heal import HealSource
+    from pt2hub.server.services.operations.heal import HealSource
 
 _FOUND = 1
 """Exit code where something is damaged."""
@@ -77,6 +77,7 @@ def fsck() -> None:
     "pt2hub admin heal",
     "pt2hub admin heal --from-cache ~/.cache/pt2hub",
     "pt2hub admin heal sha256:9f86d08... --from-server https://mirror.example",
+    "pt2hub admin heal --rebuild",
 )
 def heal(
     digests: Annotated[
@@ -92,18 +93,22 @@ def heal(
         list[str] | None,
         typer.Option(metavar="URL", help="Another pt2hub server that has them; PT2HUB_TOKEN is sent to it."),
     ] = None,
+    rebuild: Annotated[
+        bool, typer.Option("--rebuild", help="Have workers build again what no source has.")
+    ] = False,
 ) -> None:
-    """Replace damaged blobs from a client's cache or another server.
+    """Replace damaged blobs from a cache, another server or a rebuild.
 
-    Without a source, it shows what is damaged, who needs it and what can be done. The exit code is 1 if anything stays
-    damaged.
+    Without a source, it shows what is damaged, who needs it and what can be done. A rebuild replaces code and weights
+    that a build made, if it writes the same bytes; otherwise its build fails and names the digests. The exit code is 1
+    if anything stays damaged, also while it is built.
     """
     from pt2hub.server.admin import heal as replace
 
     asked = [_digest(text) for text in digests or ()]
     sources: list[HealSource] = [*map(_Cache, from_cache or ()), *map(_Server, from_server or ())]
-    outcomes = replace(_server_config(), asked, sources)
-    emit({"blobs": outcomes}, lambda out: _print_outcomes(out, outcomes, asked=bool(sources)))
+    outcomes = replace(_server_config(), asked, sources, rebuild=rebuild)
+    emit({"blobs": outcomes}, lambda out: _print_outcomes(out, outcomes, asked=bool(sources) or rebuild))
     if any(outcome.state == "damaged" for outcome in outcomes):
         raise typer.Exit(_FOUND)
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -10,12 +12,16 @@ from pt2hub.cli import panels
 from pt2hub.cli.output import emit
 from pt2hub.cli.references import Reference, number_of
 from pt2hub.domain.lineage import DEFAULT_DEPTH, MAX_DEPTH
+from pt2hub.errors import Pt2hubError
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
     from rich.console import Console
 
     from pt2hub.wire.lineage import DerivationView, LineageView
 
+_FIELD = re.compile(r"add(?:\[(\d{1,3})\])?")
 _Version = Annotated[str, typer.Argument(metavar="MODEL@REF", help="A version: team/name@3.")]
 
 
@@ -66,7 +72,7 @@ def add(
     """Record what a version is derived from; other parents stay."""
     from pt2hub.client.client import Client
 
-    with Client() as client:
+    with Client() as client, _name_argument(derivations):
         found = client.lineage.change(*number_of(client, version), add=derivations)
     emit({"derived_from": found}, lambda out: _print_parents(out, found))
 
@@ -82,6 +88,19 @@ def rm(
     with Client() as client:
         found = client.lineage.change(*number_of(client, version), remove=parents)
     emit({"derived_from": found}, lambda out: _print_parents(out, found))
+
+
+@contextmanager
+def _name_argument(derivations: Sequence[str]) -> Iterator[None]:
+    """Name the argument in errors about one of the derivations, in place of the field of the request."""
+    try:
+        yield
+    except Pt2hubError as exc:
+        if (found := _FIELD.fullmatch(exc.where or "")) and int(found[1] or 0) < len(derivations):
+            exc.where = (
+                f"RELATION:PARENT {derivations[int(found[1])][:80]!a}" if found[1] else "RELATION:PARENT"
+            )
+        raise
 
 
 def _print(out: Console, found: LineageView) -> None:

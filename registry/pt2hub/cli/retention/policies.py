@@ -23,7 +23,7 @@ def register(app: typer.Typer) -> None:
     group = typer.Typer(
         help="Retention policies: which versions are kept.", no_args_is_help=True, suggest_commands=False
     )
-    panels.add(group, show, set_policy, preview)
+    panels.add(group, show, set_policy, rm, preview)
     app.add_typer(group, name="retention", rich_help_panel=panels.PUBLISHING)
 
 
@@ -71,6 +71,19 @@ def set_policy(
     emit(view, lambda out: _print_policy(out, view))
 
 
+@panels.command(None, "pt2hub retention rm vision/resnet18")
+def rm(scope: _Scope) -> None:
+    """Remove the policy of a model or a team.
+
+    A model's team's policy holds from then on; without one, everything is kept.
+    """
+    from pt2hub.client.client import Client
+
+    with Client() as client:
+        view = client.retention.remove_policy(scope)
+    emit(view, lambda out: _print_policy(out, view))
+
+
 @panels.command(None, "pt2hub retention preview vision")
 def preview(scope: _Scope) -> None:
     """Show what the policies would delete now, and what they keep."""
@@ -97,11 +110,12 @@ def _policy_text(view: RetentionView) -> str:
         if view.pulled_within_days
         else ""
     )
-    return f"{view.scope}: the last {view.last} versions{pulled} are kept, and what an alias pins{on}{by}"
+    last = "version is" if view.last == 1 and not pulled else f"{view.last} versions{pulled} are"
+    return f"{view.scope}: the last {last} kept, and what an alias pins{on}{by}"
 
 
 def _print_preview(out: Console, view: RetentionPreview) -> None:
-    from pt2hub.rendering.quantities import format_bytes
+    from pt2hub.rendering.quantities import format_bytes, format_count
 
     for policy in view.policies:
         out.print(one_line(_policy_text(policy)))
@@ -111,4 +125,5 @@ def _print_preview(out: Console, view: RetentionPreview) -> None:
         for reason in item.reasons:
             out.print(one_line(f"{item.name} is kept because {reason}"))
     freed = f"; frees {format_bytes(view.freed_bytes)}" if view.goes else ""
-    out.print(f"{len(view.goes)} versions go at the next run{freed}.")
+    verb = "goes" if len(view.goes) == 1 else "go"
+    out.print(f"{format_count(len(view.goes), 'version')} {verb} at the next run{freed}.")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import time
 import warnings
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import cached_property
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
@@ -156,6 +156,14 @@ class Origin:
         return FallbackBlob(
             remote, lambda: self._bucket().blob(digest, size), away=self._recent(), note=self._note
         )
+
+    def report_mismatch(self, digest: Digest) -> None:
+        """Tell the server that a download had other bytes, so that it reads the blob again.
+
+        It is a courtesy: errors, also of servers that know no reports, are ignored, and it gives up soon.
+        """
+        with suppress(Pt2hubError):
+            self._hurried().send("POST", f"/api/v1/blobs/{digest}/check")
 
     def close(self) -> None:
         """Close idle connections."""

@@ -23,7 +23,15 @@ from pt2hub.domain.compatibility.selection import Candidate
 from pt2hub.domain.digests import Digest
 from pt2hub.domain.names import Reference
 from pt2hub.domain.targets import parse_target
-from pt2hub.errors import BadResponse, ClientTooOld, InvalidInput, NotFound, NotReady
+from pt2hub.errors import (
+    BadResponse,
+    BlobDamaged,
+    ClientTooOld,
+    DigestMismatch,
+    InvalidInput,
+    NotFound,
+    NotReady,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -237,14 +245,20 @@ class Puller:
 
     def _blob(self, descriptor: Descriptor, verify: Verify = "always", *, progress: bool | None) -> Path:
         digest, size = descriptor.digest, descriptor.size
-        return self._cache.get(
-            digest,
-            size,
-            lambda: self._origin.blob(digest, size),
-            verify=verify,
-            title=f"pulling {descriptor.annotations.get(TITLE, digest)}",
-            progress=progress,
-        )
+        try:
+            return self._cache.get(
+                digest,
+                size,
+                lambda: self._origin.blob(digest, size),
+                verify=verify,
+                title=f"pulling {descriptor.annotations.get(TITLE, digest)}",
+                progress=progress,
+            )
+        except BlobDamaged:  # the server knows
+            raise
+        except DigestMismatch:
+            self._origin.report_mismatch(digest)
+            raise
 
 
 def resolve(transport: Transport, reference: str) -> ResolvedReference:

@@ -12,6 +12,7 @@ import tarfile
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, BinaryIO, TypeVar
 
+from pt2hub.client.records.version_records import RECORD
 from pt2hub.domain.artifacts import INDEX_TYPE
 from pt2hub.domain.codec import decode
 from pt2hub.domain.digests import CHUNK, DIGEST_PATTERN, Digest, hex_of
@@ -87,13 +88,16 @@ class Bundle:
 
     Attributes:
         path: The folder or tar file.
-        manifests: What its index lists.
+        manifests: The artifacts that its index lists.
+        records: The version records that it lists; older bundles have none.
     """
 
     def __init__(self, path: Path, places: dict[str, tuple[Path, int, int]]) -> None:
         self.path = path
         self._places = places
-        self.manifests: list[dict[str, str]] = self._index()
+        entries = self._index()
+        self.manifests: list[dict[str, str]] = [item for item in entries if RECORD not in item]
+        self.records: list[dict[str, str]] = [item for item in entries if RECORD in item]
 
     @classmethod
     def open(cls, path: Path) -> Bundle:

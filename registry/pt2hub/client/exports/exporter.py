@@ -14,7 +14,6 @@ from pt2hub.client.artifacts.puller import resolve
 from pt2hub.client.blobs.cache import BlobCache
 from pt2hub.client.exports import destination as places
 from pt2hub.client.exports.bundle import (
-    BUNDLE_HINT,
     REFERENCE,
     RESOLVED_AT,
     Bundle,
@@ -22,6 +21,8 @@ from pt2hub.client.exports.bundle import (
     read_document,
     write_bundle,
 )
+from pt2hub.client.exports.bundled_blobs import bring_blob, read_manifest
+from pt2hub.client.exports.bundled_records import export_record, import_records, read_records
 from pt2hub.client.exports.import_records import remember
 from pt2hub.domain.artifacts import (
     ARTIFACT_TYPE,
@@ -36,12 +37,12 @@ from pt2hub.domain.artifacts import (
     Manifest,
 )
 from pt2hub.domain.codec import decode
-from pt2hub.domain.digests import Digest, digest_bytes
+from pt2hub.domain.digests import Digest
 from pt2hub.domain.names import Reference
-from pt2hub.errors import CorruptArchive, DigestMismatch, HomeUnusable, InvalidInput, NotFound
+from pt2hub.errors import CorruptArchive, HomeUnusable, InvalidInput, NotFound, Offline
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator, Sequence
+    from collections.abc import Callable, Sequence
 
     from pt2hub.client.artifacts.local import LocalArtifact
     from pt2hub.client.connection import Connection
@@ -83,28 +84,6 @@ class ImportedArtifact:
     reference: str
     target: str
     digest: Digest
-
-
-@dataclass(slots=True)
-class _BundledBlob:
-    """A blob of a bundle, as the cache reads it; the cache sets the seal when it resumes."""
-
-    bundle: Bundle
-    digest: Digest
-    seal: str = ""
-    connections: int = 1
-    ranged: bool = True
-
-    @property
-    def url(self) -> str:
-        return f"{self.bundle.path}: {self.digest}"
-
-    @property
-    def server(self) -> str:
-        return str(self.bundle.path)
-
-    def read(self, start: int, stop: int) -> Generator[bytes]:
-        return self.bundle.chunks(self.digest, start, stop)
 
 
 class Exports:
@@ -205,6 +184,8 @@ class Exports:
     ) -> list[ImportedArtifact]:
         """Write artifacts with all their files into a bundle, for `import_bundle` on a machine without the server.
 
+        What belongs to their versions comes with them: labels, lineage, evaluations and documentation that was attached later.
+
         Args:
             out: A tar file if its name ends in `.tar`, else a folder; it must not exist.
             targets: Targets to take; all of each version if empty.
@@ -213,15 +194,24 @@ class Exports:
             Conflict: `out` exists.
             NotFound: A version lacks a target.
             HomeUnusable: The bundle cannot be written.
+            Offline: No server is asked.
             Pt2hubError: As for `Client.pull`.
         """
         if out.exists():
             raise places.taken(out)
+        if self._connection.config.availability.offline:  # records of another bundle would look like new ones
+            raise Offline(
+                "pt2hub is offline, and an export needs the server",
+                where=self._connection.config.url,
+                hint="Unset PT2HUB_OFFLINE.",
+            )
         manifests: list[Descriptor] = []
         files: dict[Digest, Path] = {}
-        cache = self._cache
+        cache, transport = self._cache, self._connect()
+        versions: dict[str, ResolvedReference] = {}
         for reference in references:
-            resolved = resolve(self._connect(), reference)
+            resolved = resolve(transport, reference)
+            versions[f"{resolved.model}@{resolved.number}"] = resolved
             for artifact in self._pulled(resolved, targets, progress=progress):
                 manifests.append(_entry_of(artifact, reference, cache))
                 files |= _files_of(artifact, cache)
@@ -229,8 +219,15 @@ class Exports:
             raise NotFound(
                 "No artifact to export", where=", ".join(references), hint="pt2hub show lists them."
             )
+        records = [
+            export_record(transport, cache, item.model, item.number, progress=progress)
+            for item in versions.values()
+        ]
+        entries = [item.entry for item in records if item]
+        for item in filter(None, records):
+            files |= item.files
         try:
-            _write(out, manifests, files)
+            _write(out, [*manifests, *entries], files)
         except OSError as exc:
             raise HomeUnusable(
                 f"Cannot write the bundle: {exc.strerror or exc}",
@@ -245,7 +242,8 @@ class Exports:
     def import_bundle(self, path: Path, *, progress: bool | None = None) -> list[ImportedArtifact]:
         """Bring the artifacts of a bundle into the cache, every byte checked against its digest.
 
-        Their references load from the cache afterwards, offline too. Nothing is published on a server.
+        Their references load from the cache afterwards, offline too. Labels, lineage, evaluations and documentation of their
+        versions answer offline as they were at the export, if the bundle has them. Nothing is published on a server.
 
         Raises:
             NotFound: There is no bundle.
@@ -255,8 +253,10 @@ class Exports:
         bundle = Bundle.open(path)
         if not bundle.manifests:
             raise CorruptArchive("The bundle has no artifacts", where=str(path))
+        records = read_records(bundle)  # before anything is stored: a bundle is taken as a whole
         found = [self._bring(bundle, item["digest"], progress=progress) for item in bundle.manifests]
         remember(self._connection, bundle, found)
+        import_records(self._connection, self._cache, bundle, records, found, progress=progress)
         return found
 
     def _pulled(
@@ -269,21 +269,11 @@ class Exports:
     def _bring(self, bundle: Bundle, name: str, *, progress: bool | None) -> ImportedArtifact:
         """Bring one artifact into the cache, its manifest last."""
         digest, cache = read_digest(name, bundle), self._cache
-        data = bundle.read(digest)
-        if digest_bytes(data) != digest:
-            raise CorruptArchive("A manifest has another digest", where=f"{bundle.path}: {digest}")
-        manifest = read_document(Manifest, data, bundle)
+        data, manifest = read_manifest(bundle, digest)
         if manifest.artifactType != ARTIFACT_TYPE:
             raise CorruptArchive("An entry is not an artifact of pt2hub", where=f"{bundle.path}: {digest}")
         for item in (manifest.config, *manifest.layers):
-            if bundle.size(item.digest) != item.size:
-                raise CorruptArchive("A file has another length", where=f"{bundle.path}: {item.digest}")
-            blob = _BundledBlob(bundle, item.digest)
-            try:
-                cache.get(item.digest, item.size, lambda blob=blob: blob, verify="always", progress=progress)  # type: ignore[misc]  # a default binds the loop's value
-            except DigestMismatch as exc:
-                exc.hint = BUNDLE_HINT  # the cache's own speaks of proxies
-                raise
+            bring_blob(bundle, cache, item, progress=progress)
         config_path = cache.find(manifest.config.digest)
         config = read_document(ArtifactConfig, config_path.read_bytes() if config_path else b"", bundle)
         cache.put(digest, data)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import Enum, auto
+from shlex import quote
 from typing import TYPE_CHECKING
 
 from flask import g, request
@@ -98,7 +99,7 @@ _READING = {
         *("artifacts.artifact", "artifacts.debug_log", "artifacts.debug_logs", "artifacts.kernels"),
         *("artifacts.profile", "blobs.model"),
     ),
-    About.BLOB: ("blobs.download",),
+    About.BLOB: ("blobs.check", "blobs.download"),
     About.BODY: ("artifacts.check",),
 }
 _OPEN_PAGES = ("components", "sign_in", "sign_in_answer", "sign_in_elsewhere", "sign_out")
@@ -138,6 +139,7 @@ RULES: dict[str, Rule] = dict.fromkeys(_OPEN, _ANYBODY) | {
     "retention.delete_version": Rule(Scope.ADMIN, About.PATH),
     # The service compares the scope, a model or a team, with the token.
     "retention.preview_retention": Rule(Scope.ADMIN),
+    "retention.remove_retention": Rule(Scope.ADMIN),
     "retention.set_retention": Rule(Scope.ADMIN, About.BODY),
     "retention.show_retention": Rule(Scope.ADMIN),
     "tokens.create": Rule(Scope.ADMIN),
@@ -358,11 +360,12 @@ def _check(by: Actor, scope: Scope, model: str | None) -> None:
     if by.person is not None:
         raise _personal_refusal(by, scope, model)
     allowed = ", ".join(["admin"] if by.admin else sorted(by.scopes))
+    models = [f"--models {quote(pattern)}" for pattern in ((model,) if model else by.patterns)]
     raise Forbidden(
         f'Permission denied: the token "{by.name}" does not allow {scope} of {model or "anything"}',
         where=model or "token",
         hint=f"It allows {allowed} of {', '.join(by.patterns)}. Ask the server's operator for another one: "
-        f"pt2hub admin token --scope {scope} --models {model or '*'}",
+        f"pt2hub admin token --name NAME --scope {scope} {' '.join(models)}",
     )
 
 

@@ -376,7 +376,8 @@ class Upload(Base):
 class Build(Base):
     """A build of a version on a target, or a measuring job. Publishing compares `attempt` and `state`.
 
-    `kind`: `build` (one per version and target), or `measure` (benchmarks the artifact again).
+    `kind`: `build` (one per version and target), `measure` (benchmarks the artifact again), or `rebuild`
+    (builds it again, to replace damaged files).
     """
 
     __tablename__ = "builds"
@@ -389,7 +390,7 @@ class Build(Base):
             postgresql_where=text("kind = 'build'"),
         ),
         Index("ix_builds_version_id", "version_id"),
-        CheckConstraint("kind IN ('build', 'measure')", name="kind"),
+        CheckConstraint("kind IN ('build', 'measure', 'rebuild')", name="kind"),
         CheckConstraint(f"state IN ({_STATES})", name="state"),
         Index(
             "ix_builds_unfinished",
@@ -436,7 +437,7 @@ class Build(Base):
 
 
 class BuildAttempt(Base):
-    """One attempt of a build; `log` is the blob of its archived log."""
+    """One attempt of a build; `log` is the blob of its archived log, until its age limit is over."""
 
     __tablename__ = "build_attempts"
     __table_args__ = (
@@ -455,6 +456,7 @@ class BuildAttempt(Base):
     log: Mapped[str | None]
     log_bytes: Mapped[int | None]
     log_lines: Mapped[int | None]
+    log_removed_at: Mapped[datetime | None]
     counted: Mapped[bool] = mapped_column(server_default="false")
 
 

@@ -12,6 +12,8 @@ from pt2hub.rendering.quantities import (
     format_bytes,
     format_count,
     format_duration,
+    format_elapsed,
+    format_remaining,
     format_share,
     quantity,
 )
@@ -52,6 +54,8 @@ FILTERS: dict[str, Callable[..., Any]] = {
     "ago": format_ago,
     "size": format_bytes,
     "duration": format_duration,
+    "elapsed": format_elapsed,
+    "remaining": format_remaining,
     "share": format_share,
     "bounded": format_bounded,
     "count": format_count,

@@ -3,12 +3,32 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from enum import StrEnum
 from typing import Any
 
 from pt2hub.domain.artifacts import ArtifactConfig
 from pt2hub.domain.digests import Digest
 from pt2hub.wire.artifacts import ArtifactView
 from pt2hub.wire.responses import BuildView
+
+
+class InspectionPart(StrEnum):
+    """Part of an inspected artifact that is loaded on request.
+
+    `config` and `manifest` are read from storage, and so are the profiles of `profiles`, which need `referrers`. `code`
+    locates generated sources and debug logs; `before` is the artifact of the previous version.
+    """
+
+    MEMBERS = "members"
+    CONFIG = "config"
+    MANIFEST = "manifest"
+    MEASUREMENTS = "measurements"
+    JOBS = "jobs"
+    REFERRERS = "referrers"
+    PROFILES = "profiles"
+    AUTOTUNE = "autotune"
+    CODE = "code"
+    BEFORE = "before"
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,12 +125,13 @@ class CodeReferrer:
 
 @dataclass(frozen=True, slots=True)
 class InspectionView:
-    """An artifact with its contents.
+    """An artifact with the parts of its contents that were requested; the others are empty.
 
     Attributes:
         artifact: Its facts and lists, the lists bounded; without measurements, manifest and config.
-        manifest: Its manifest.
-        config: Its config.
+        latency: Its latest median latency at the smallest batch size, None where it was not measured.
+        manifest: Its manifest; None if not requested.
+        config: Its config; None if not requested.
         parsed: The config with its first constants, where it is one of pt2hub's.
         constants: How many constants it has.
         measurements: What was measured of it.
@@ -128,8 +149,9 @@ class InspectionView:
     """
 
     artifact: ArtifactView
-    manifest: StoredDocument
-    config: StoredDocument
+    latency: MetricView | None = None
+    manifest: StoredDocument | None = None
+    config: StoredDocument | None = None
     parsed: ArtifactConfig | None = None
     constants: int = 0
     measurements: tuple[MetricView, ...] = ()

@@ -18,6 +18,7 @@ from pt2hub.server.api.request_shapes import ARTIFACTS, BYTES, TOKEN, DigestPath
 from pt2hub.server.blobs.keys import StorageKey
 from pt2hub.server.blobs.ports import RESERVE_BYTES, PresignedTransfers
 from pt2hub.server.services.blobs.uploads import PRESIGNED_LIFETIME_S
+from pt2hub.wire.artifacts import BlobCheck
 from pt2hub.wire.uploads import Uploaded
 
 routes = APIBlueprint("blobs", __name__, url_prefix="/api/v1", abp_tags=[ARTIFACTS])
@@ -58,6 +59,16 @@ def download(path: DigestPath) -> WerkzeugResponse:
     row, size = container().damage.open(key)
     read = partial(container().damage.read, row, size)
     return respond(Content(key.digest, size, key.content_type, key.cache_control, read))
+
+
+@routes.post("/blobs/<digest>/check", responses={200: RootModel[BlobCheck]})
+def check(path: DigestPath) -> Response:
+    """Report that a download had other bytes: the server reads the blob again, and serves it no more if it is damaged.
+
+    Whoever may read it may report it. Large blobs are `queued` for the scrub; of all clients together, a few reports a minute
+    are taken.
+    """
+    return render(container().damage_reports.check(StorageKey.blob(Digest(path.digest))))
 
 
 @routes.get("/artifacts/<digest>/model.pt2", responses={200: {"content": BYTES}, 206: {"content": BYTES}})

@@ -108,6 +108,12 @@ def set_retention() -> Response:
     )
 
 
+@routes.delete("/retention", responses={200: RootModel[RetentionView]}, security=TOKEN)
+def remove_retention(query: RetentionQuery) -> Response:
+    """Remove the retention policy of a model or a team; return the one that holds from now on."""
+    return render(container().retention.remove(query.scope, by=caller()))
+
+
 @routes.get("/retention/preview", responses={200: RootModel[RetentionPreview]}, security=TOKEN)
 def preview_retention(query: RetentionQuery) -> Response:
     """Return what the retention policies of a model or a team would delete now, and what they keep although it is old."""

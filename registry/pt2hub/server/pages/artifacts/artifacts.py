@@ -7,36 +7,15 @@ from typing import TYPE_CHECKING, Any
 
 from flask import redirect, request, url_for
 
-from pt2hub.domain.artifacts import (
-    AUTOTUNE_TYPE,
-    BASELINE_PROFILE_TYPE,
-    DEBUG_LOGS_TYPE,
-    FUSION_TYPE,
-    LOG_TYPE,
-    MEASUREMENT_RUN_TYPE,
-    PROFILE_TYPE,
-    SOURCES_TYPE,
-    TRACE_TYPE,
-)
 from pt2hub.domain.builds import HIGHEST_PRIORITY, LOWEST_PRIORITY, MAX_REPEAT, MEASURE_PRIORITY
 from pt2hub.domain.debug_logs import DEBUG_LOGS, member_name
-from pt2hub.domain.performance import autotune as autotuning
 from pt2hub.domain.verification_reports import VerificationReport
 from pt2hub.errors import Pt2hubError
-from pt2hub.rendering.regions import region_lines
-from pt2hub.rendering.sheets import compile_text, isolation_text, state_text
 from pt2hub.server.api.context import container
 from pt2hub.server.api.problems import status_of
 from pt2hub.server.pages import sessions
-from pt2hub.server.pages.artifacts import (
-    documents,
-    file_tree,
-    kernel_table,
-    measurements,
-    runs,
-    step_bars,
-    time_breakdown,
-)
+from pt2hub.server.pages.artifacts.artifact_answers import answer_artifact
+from pt2hub.server.pages.artifacts.artifact_tabs import ArtifactTab, load, parse_tab, tab_values
 from pt2hub.server.pages.artifacts.source_highlights import highlight
 from pt2hub.server.pages.blueprint import routes
 from pt2hub.server.pages.numbers import parse_whole_number, query_number
@@ -46,22 +25,7 @@ if TYPE_CHECKING:
     from flask import Response
     from werkzeug.wrappers import Response as WerkzeugResponse
 
-    from pt2hub.server.views.inspection import InspectionView
-    from pt2hub.wire.kernels import KernelsView
-
 _DONE = {"measuring": "Measuring job queued; it is listed below."}
-_REFERRERS = {
-    SOURCES_TYPE: ("Generated sources", "sources.zip"),
-    FUSION_TYPE: ("Exported graph and kernels", "fusion.json"),
-    DEBUG_LOGS_TYPE: ("Debug logs of the compile", "debug-logs.zip"),
-    AUTOTUNE_TYPE: ("Timings of autotuning", "autotune.json"),
-    MEASUREMENT_RUN_TYPE: ("Measurements of one run", "measurements.json"),
-    LOG_TYPE: ("Log of the build", "build.log.jsonl"),
-    PROFILE_TYPE: ("Time breakdown of a call", "profile.json"),
-    BASELINE_PROFILE_TYPE: ("Time breakdown of a call of torch.compile", "profile-torch_compile.json"),
-    TRACE_TYPE: ("Trace of some calls, for Perfetto and chrome://tracing", "trace.json.gz"),
-}
-"""Label and file name of referrers, by media type."""
 _FORM_DEFAULTS = {"repeat": "1", "baseline": "", "priority": str(MEASURE_PRIORITY)}
 _LINES_BEFORE = 10
 _MAX_NUMBER = 10**18
@@ -70,8 +34,13 @@ _MAX_NUMBER = 10**18
 
 @routes.get("/artifacts/<digest>")
 def artifact(digest: str) -> Response:
-    """Show an artifact."""
-    return _page(digest, done=_DONE.get(request.args.get("done", "")))
+    """Show a tab of an artifact's page; addresses from before there were tabs lead to the tab that took over."""
+    done = _DONE.get(request.args.get("done", ""))
+    if given := request.args.get("view"):
+        return _page(digest, parse_tab(given), done=done)
+    if "tuned" in request.args:
+        return _page(digest, ArtifactTab.AUTOTUNE)
+    return _page(digest, ArtifactTab.BENCHMARK if done else ArtifactTab.OVERVIEW, done=done)
 
 
 @routes.get("/artifacts/<digest>/sources")
@@ -122,9 +91,9 @@ def measure(digest: str) -> Response | WerkzeugResponse:
             baseline=typed["baseline"] or None,
         )
     except Pt2hubError as error:
-        return _page(digest, error=error, typed=typed)
-    done = url_for("pages.artifact", digest=digest, done="measuring", _anchor="measure")
-    return redirect(done, HTTPStatus.SEE_OTHER)
+        return _page(digest, ArtifactTab.BENCHMARK, error=error, typed=typed)
+    address: dict[str, Any] = {"view": ArtifactTab.BENCHMARK, "done": "measuring", "_anchor": "measure"}
+    return redirect(url_for("pages.artifact", digest=digest, **address), HTTPStatus.SEE_OTHER)
 
 
 def _first_line() -> int:
@@ -134,65 +103,45 @@ def _first_line() -> int:
 
 def _page(
     digest: str,
+    tab: ArtifactTab,
     *,
     done: str | None = None,
     error: Pt2hubError | None = None,
     typed: dict[str, str] | None = None,
 ) -> Response:
+    """Return a tab of an artifact's page."""
     after = query_number("tuned", 0, _MAX_NUMBER, hint="Follow the link below the table.") or 0
-    found = container().inspection.artifact(digest, tuned_after=after)
+    found = load(digest, tab, tuned_after=after)
     view = found.artifact
-    kernels, no_kernels = container().kernels.shown(digest)
+    report = VerificationReport.of(view.verification)
+    damaged = container().damage.parts([view.digest]).get(view.digest, ())
     return page(
         "artifact.html",
         section="models",
         status=status_of(type(error)) if error else HTTPStatus.OK,
         found=found,
         view=view,
+        tab=tab,
+        tabs=[(item.label, tab_address(digest, item), item is tab) for item in ArtifactTab],
+        answer=answer_artifact(found, report, damaged),
+        report=report,
         model=_model(view.model),
         reference=f"{view.model}@{view.digest}",
-        compiled=compile_text(view) or None,
-        regions=region_lines(view.regions),
-        isolation=isolation_text(str(view.provenance.get("isolation") or "unknown")),
         done=done,
         error=error,
         typed=typed or _FORM_DEFAULTS,
         first_candidates=not after,
-        damaged=container().damage.parts([view.digest]).get(view.digest, ()),
-        kernels=kernel_table.tabulate(kernels) if kernels else None,
-        no_kernels=no_kernels,
+        damaged=damaged,
+        tab_address=tab_address,
         limits={"repeat": MAX_REPEAT, "lowest": LOWEST_PRIORITY, "highest": HIGHEST_PRIORITY},
-        jobs=[(job, state_text(job)) for job in found.jobs],
-        **_sections(found, kernels),
+        **tab_values(tab, found),
     )
 
 
-def _sections(found: InspectionView, kernels: KernelsView | None) -> dict[str, Any]:
-    """Return the template values of the page's sections."""
-    view, parsed = found.artifact, found.parsed
-    groups = measurements.groups(found.measurements, found.environments)
-    return {
-        "report": VerificationReport.of(view.verification),
-        "bar": step_bars.bar(view.steps),
-        "time_breakdown": time_breakdown.break_down(view.profile, view.torch_compile_profile, kernels)
-        if view.profile
-        else None,
-        "trace": next((item.digest for item in view.referrers if item.artifact_type == TRACE_TYPE), None),
-        "operations": autotuning.operations(view.autotune),
-        "tree": file_tree.tree(view.members),
-        "blob": parsed.constants.blob_member if parsed else "",
-        "groups": [group for group in groups if not group.is_permanent],
-        "lasting": [group for group in groups if group.is_permanent],
-        "sections": documents.sections(found.config.value) if found.config.problem is None else [],
-        "manifest": documents.whole(found.manifest.value) if found.manifest.problem is None else None,
-        "referrers": [(item, *_REFERRERS.get(item.artifact_type, (None, "file"))) for item in view.referrers],
-        "runs": runs.runs(found.measurements),
-        "width": {
-            "bar": step_bars.WIDTH,
-            "measurement": measurements.WIDTH,
-            "time_breakdown": time_breakdown.WIDTH,
-        },
-    }
+def tab_address(digest: str, tab: str, **parts: Any) -> str:
+    """Return the address of a tab; the overview's is the artifact's own."""
+    view = None if tab == ArtifactTab.OVERVIEW else str(tab)
+    return url_for("pages.artifact", digest=digest, view=view, **parts)
 
 
 def _model(name: str) -> tuple[str, str]:

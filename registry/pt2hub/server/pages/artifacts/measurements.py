@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass, replace
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
@@ -76,6 +77,34 @@ class Group:
     def is_permanent(self) -> bool:
         """Whether it was measured by the build alone (sizes and step times) and is never measured again."""
         return self.metric in METRICS and self.metric not in OF_JOBS and self.metric != "speedup"
+
+
+@dataclass(frozen=True, slots=True)
+class MeasurementTable:
+    """Groups of measurements with the machine and time of most of them, so that rows need not repeat these.
+
+    Attributes:
+        machine: The most frequent machine; may be empty.
+        measured_at: The most frequent time, ISO 8601; empty without rows.
+        is_uniform: Whether all rows have both.
+    """
+
+    groups: tuple[Group, ...]
+    machine: str = ""
+    measured_at: str = ""
+    is_uniform: bool = True
+
+
+def table(groups: Sequence[Group]) -> MeasurementTable:
+    """Return groups of measurements as a table."""
+    rows = [row for group in groups for row in group.rows]
+    if not rows:
+        return MeasurementTable(tuple(groups))
+    machines = Counter(row.machine for row in rows)
+    times = Counter(row.measurement.measured_at for row in rows)
+    newest = max(times, key=lambda time: (times[time], time))
+    machine = machines.most_common(1)[0][0]
+    return MeasurementTable(tuple(groups), machine, newest, is_uniform=len(machines) == len(times) == 1)
 
 
 def groups(items: Iterable[MetricView], environments: Mapping[str, Mapping[str, Any]]) -> list[Group]:

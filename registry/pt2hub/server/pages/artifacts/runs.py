@@ -40,6 +40,12 @@ def runs(metrics: Iterable[MetricView]) -> list[Run]:
     return [_run(found[key]) for key in listed[:MAX_RUNS]]
 
 
+def common_machine(found: Iterable[Run]) -> str:
+    """Return the machine of all runs; empty if they differ."""
+    machines = {item.machine for item in found}
+    return machines.pop() if len(machines) == 1 else ""
+
+
 def _run(items: list[tuple[MetricView, MeasurementRunView]]) -> Run:
     own = [
         (item, run) for item, run in items if (item.metric, item.implementation) == (_MAIN_METRIC, "artifact")

@@ -9,7 +9,14 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from flask import redirect, request, url_for
 from pydantic import BaseModel, ConfigDict
 
-from pt2hub.domain.builds import HIGHEST_PRIORITY, LOWEST_PRIORITY, BuildFilter, BuildKind, BuildState
+from pt2hub.domain.builds import (
+    HIGHEST_PRIORITY,
+    LOWEST_PRIORITY,
+    BuildFilter,
+    BuildKind,
+    BuildState,
+    name_kind,
+)
 from pt2hub.domain.terminal import plain
 from pt2hub.errors import InvalidInput, NotFound, Pt2hubError, UsageError
 from pt2hub.rendering.sheets import attempts, ordinal
@@ -20,6 +27,7 @@ from pt2hub.server.api.problems import status_of
 from pt2hub.server.api.request_shapes import ID_PATTERN
 from pt2hub.server.pages import sessions
 from pt2hub.server.pages.blueprint import routes
+from pt2hub.server.pages.builds.build_answers import answer_build
 from pt2hub.server.pages.builds.list_answers import compose_list_answer
 from pt2hub.server.pages.builds.log_panels import LogQuery, is_finished, panel
 from pt2hub.server.pages.builds.steps import OPEN, any_open, steps_of
@@ -218,15 +226,19 @@ def _page(
 def _build_context(view: BuildView, typed: str | None = None) -> dict[str, Any]:
     """Return the template values of a build's page and its live parts."""
     failed = view.state == BuildState.FAILED
+    usual = container().step_durations.earlier(view)
+    steps = steps_of(view, usual)
     return {
         "view": view,
+        "answer": answer_build(view, steps, usual),
         "state_sentence": _state_sentence(view),
         "error_line": container().log_windows.first_error(view.id, view.attempt) if failed else None,
         "typed": str(view.priority) if typed is None else typed,
         "lowest": LOWEST_PRIORITY,
         "highest": HIGHEST_PRIORITY,
         "failure": _failure(view),
-        "steps": steps_of(view),
+        "steps": steps,
+        "waited": count_seconds(view.created_at, view.started_at) if view.attempt == 1 else None,
         "open": view.state in OPEN,
         "can_retry": view.state in _RETRYABLE,
         "max_attempts": _MAX_ATTEMPTS,
@@ -238,7 +250,7 @@ def _build_context(view: BuildView, typed: str | None = None) -> dict[str, Any]:
 
 def _state_sentence(view: BuildView) -> str:
     """Return the state as a sentence for screen readers."""
-    what = "The measuring job" if view.kind == BuildKind.MEASURE else "The build"
+    what = f"The {name_kind(view.kind)}"
     if view.state == BuildState.RUNNING:
         return f"{what} runs" + (f": {view.steps[-1].name}." if view.steps else ".")
     if view.state == BuildState.QUEUED:

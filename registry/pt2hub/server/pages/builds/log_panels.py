@@ -94,6 +94,7 @@ class Panel:
     Attributes:
         hidden: Number of hidden lines of compiler output after the last one.
         matches: Matches of the search, None without a search.
+        removed_after_days: Age at which the log was removed, or None.
     """
 
     build: str
@@ -104,6 +105,7 @@ class Panel:
     hidden: int = 0
     matches: LogMatches | None = None
     problem: UsageError | None = None
+    removed_after_days: int | None = None
 
     def address(self, *, endpoint: str = "pages.build", **changes: Any) -> str:
         """Return this page's URL with other parameters; the position is kept only if given."""
@@ -178,6 +180,9 @@ def panel(view: BuildView, query: LogQuery) -> Panel:
         hidden=0 if window.later or query.whole else max(0, window.last - last),
         matches=matches,
         problem=problem,
+        removed_after_days=next(
+            (item.log_removed_after_days for item in view.attempts if item.number == window.attempt), None
+        ),
     )
 
 

@@ -87,13 +87,21 @@ def side(label: str, view: SideView) -> dict[str, Any]:
     return {"label": label, "side": view, "team": team, "name": name, "machine": machine(view.environment)}
 
 
-def _target_links(endpoint: str, given: dict[str, str], error: Pt2hubError | None) -> list[tuple[str, str]]:
-    """Return a link for each target that both sides have."""
+def common_targets(given: dict[str, str], error: Pt2hubError | None) -> list[str]:
+    """Return the targets that both sides have, if that is why the artifacts are ambiguous."""
     targets = error.context.get("targets") if isinstance(error, Ambiguous | NotFound) else None
     if not isinstance(targets, list) or given["before"] == given["after"] or given["with_target"]:
         return []
+    return [str(target) for target in targets]
+
+
+def _target_links(endpoint: str, given: dict[str, str], error: Pt2hubError | None) -> list[tuple[str, str]]:
+    """Return a link for each target that both sides have."""
     before, after = given["before"], given["after"]
-    return [(target, url_for(endpoint, before=before, after=after, target=target)) for target in targets]
+    return [
+        (target, url_for(endpoint, before=before, after=after, target=target))
+        for target in common_targets(given, error)
+    ]
 
 
 def _reference(text: str, name: str) -> str:

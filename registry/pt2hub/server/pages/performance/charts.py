@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import groupby
 from statistics import median
 from typing import TYPE_CHECKING, Any
@@ -50,6 +50,7 @@ class ChartLine:
         age: 0 for the newest environment of its target, 1 for the one before, and so on; reports come last.
         machine: Short name of the machine.
         levels: Oldest first.
+        base: The value that changes are relative to.
     """
 
     series: SeriesView
@@ -58,6 +59,7 @@ class ChartLine:
     age: int
     machine: str
     levels: tuple[ChartLevel, ...]
+    base: float
 
     @property
     def note(self) -> str:
@@ -128,7 +130,7 @@ class Chart:
         lines: By target, newest first.
         marks: Flagged changes, newest first.
         breaks: Environment changes, newest first.
-        kind: The y axis: `value`, `log`, `zero` (values from zero) or `change` (percent of each line's newest level).
+        kind: The y axis: `value`, `log`, `zero` (values from zero) or `change` (percent of each line's base).
     """
 
     view: ChartView
@@ -165,13 +167,15 @@ class Chart:
         return f"{self.name} in {self.view.unit}, {self.better}. {trends}"
 
 
-def chart(view: ChartView, whole: ChartsView, shown_as: str = "value") -> Chart:
+def chart(view: ChartView, whole: ChartsView, shown_as: str = "value", base: int | None = None) -> Chart:
     """Return a chart of a metric.
 
     Args:
-        shown_as: `value`, `zero` or `change`; the latter needs positive values.
+        shown_as: `value`, `zero`, `shared` (values whose axis is logarithmic where they lie far apart) or `change`, which
+            needs positive values.
+        base: The version that changes are relative to, for lines that have it; others and None take the newest level.
     """
-    lines = _lines(view.series, whole)
+    lines = _lines(view.series, whole, base)
     values = [point.value for line in lines for point in line.series.points]
     return Chart(
         view,
@@ -188,11 +192,17 @@ def chart(view: ChartView, whole: ChartsView, shown_as: str = "value") -> Chart:
 
 
 def _kind(lines: Sequence[ChartLine], values: Sequence[float], shown_as: str) -> str:
-    """Return the kind of the y axis; `change` needs positive levels, and wide ranges get a logarithmic axis."""
+    """Return the kind of the y axis; `change` needs positive bases, and wide shared ranges get a logarithmic axis."""
     low, high = min(values), max(values)
-    if shown_as == "zero" or (shown_as == "change" and all(line.levels[-1].value > 0 for line in lines)):
+    if shown_as == "zero" or (shown_as == "change" and all(line.base > 0 for line in lines)):
         return shown_as
-    return "log" if shown_as == "value" and low > 0 and high / low > _LOGARITHMIC_RATIO else "value"
+    return "log" if shown_as == "shared" and low > 0 and high / low > _LOGARITHMIC_RATIO else "value"
+
+
+def split(view: ChartView, whole: ChartsView, shown_as: str) -> dict[str, Chart]:
+    """Return a chart for each target, with an axis of its own."""
+    by_target = groupby(view.series, key=lambda item: item.target)
+    return {target: chart(replace(view, series=tuple(same)), whole, shown_as) for target, same in by_target}
 
 
 def machine(environment: Mapping[str, Any]) -> str:
@@ -209,7 +219,7 @@ def colour(target: str, whole: ChartsView) -> tuple[int, int]:
     return index + 1, pattern
 
 
-def _lines(found: Sequence[SeriesView], whole: ChartsView) -> tuple[ChartLine, ...]:
+def _lines(found: Sequence[SeriesView], whole: ChartsView, base: int | None = None) -> tuple[ChartLine, ...]:
     made = []
     for target, same in groupby(found, key=lambda item: item.target):
         # Reports come last: they do not show where the target is measured now.
@@ -222,11 +232,17 @@ def _lines(found: Sequence[SeriesView], whole: ChartsView) -> tuple[ChartLine, .
                 *colour(target, whole),
                 age,
                 machine(item.environment),
-                tuple(_levels(item)),
+                levels := tuple(_levels(item)),
+                _base(item, levels, base),
             )
             for age, item in enumerate(newest_first)
         ]
     return tuple(made)
+
+
+def _base(series: SeriesView, levels: Sequence[ChartLevel], number: int | None) -> float:
+    """Return a version's value, or the newest level where the series lacks it."""
+    return next((point.value for point in series.points if point.number == number), levels[-1].value)
 
 
 def _levels(series: SeriesView) -> Iterable[ChartLevel]:

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
 
 from flask import redirect, request, url_for
 
 from pt2hub.domain.names import parse_model_name
-from pt2hub.errors import InvalidInput
+from pt2hub.errors import Ambiguous, InvalidInput
+from pt2hub.rendering.comparison_answers import answer_comparison
 from pt2hub.rendering.comparisons import (
     BETTER,
     code_lines,
-    comparison_row,
     cost,
     kernels,
     operation_shapes,
@@ -25,6 +24,7 @@ from pt2hub.server.api.context import container
 from pt2hub.server.pages.blueprint import routes
 from pt2hub.server.pages.performance.artifact_pairs import (
     FORM_ERRORS,
+    common_targets,
     form,
     pair_command,
     pair_url,
@@ -32,18 +32,19 @@ from pt2hub.server.pages.performance.artifact_pairs import (
     selection,
     side,
 )
-from pt2hub.server.pages.performance.intervals import Interval, interval
+from pt2hub.server.pages.performance.comparison_groups import group_metrics
 from pt2hub.server.pages.performance.measurement_table import parse_choice
+from pt2hub.server.pages.performance.target_comparisons import compare_targets
 from pt2hub.server.pages.templates import page
 
 if TYPE_CHECKING:
     from werkzeug.wrappers import Response as WerkzeugResponse
 
-    from pt2hub.wire.performance import AutotuneDifference, ComparisonView, MetricComparison
+    from pt2hub.wire.performance import AutotuneDifference, ComparisonView
 
 _ENDPOINT = "pages.compare"
-_OUTCOMES = ("worse", "better", "same", "inconclusive")
-"""In the order of the counts."""
+_MAX_KERNELS = 8
+"""Changed kernels that are shown open, the most expensive first."""
 _SELECTED = 2
 
 
@@ -58,8 +59,17 @@ def compare() -> WerkzeugResponse:
     try:
         view = container().comparisons.compare(**selection(given))
     except FORM_ERRORS as error:
+        targets = common_targets(given, error) if isinstance(error, Ambiguous) else []
+        if targets:
+            return _overview(given, targets)
         return form("compare.html", _ENDPOINT, given, error)
     return page("compare.html", section="compare", given=given, error=None, **_comparison_context(view))
+
+
+def _overview(given: dict[str, str], targets: list[str]) -> WerkzeugResponse:
+    """Compare two versions on every target that both have."""
+    overview = compare_targets(given["before"], given["after"], targets, container().comparisons.compare)
+    return page("compare_targets.html", section="compare", given=given, overview=overview)
 
 
 def _url_of_points(model: str, points: list[str]) -> str:
@@ -82,27 +92,34 @@ def _url_of_points(model: str, points: list[str]) -> str:
 
 
 def _comparison_context(view: ComparisonView) -> dict[str, Any]:
-    counts = Counter(item.outcome for item in view.metrics)
+    groups, notes = group_metrics(view.metrics)
+    changed = sorted(view.autotune, key=lambda item: -abs(item.cost_ms or 0.0))
     return {
         "view": view,
         "target_links": [],
-        "rows": [_row(item) for item in view.metrics],
-        "counts": [(outcome, counts[outcome]) for outcome in _OUTCOMES if counts[outcome]],
-        "kernels": [_kernel(item) for item in view.autotune],
+        "answer": answer_comparison([view]),
+        "groups": groups,
+        "notes": notes,
+        "confidence": next((item.confidence for item in view.metrics if item.confidence), 0.99),
+        "kernels": [_kernel(item) for item in changed[:_MAX_KERNELS]],
+        "more_kernels": [_kernel(item) for item in changed[_MAX_KERNELS:]],
         "code": code_lines(view),
         "remarks": remarks(view),
         "better": BETTER,
         "repeat_commands": repeat_commands(view),
         "sides": [side("Before", view.before), side("After", view.after)],
         "swapped": pair_url(view.after, view.before, _ENDPOINT),
+        "every_target": _every_target(view),
         "differences": pair_url(view.before, view.after, "pages.diff"),
         "document": pair_url(view.before, view.after, "comparing.compare"),
         "command": pair_command("compare", view.before, view.after),
     }
 
 
-def _row(item: MetricComparison) -> tuple[MetricComparison, tuple[str, ...], Interval | None]:
-    return item, comparison_row(item), interval(item)
+def _every_target(view: ComparisonView) -> str | None:
+    """Return the URL of the comparison on all targets, None where the two are of one version or two targets."""
+    before, after = (f"{side.model}@{side.number}" for side in (view.before, view.after))
+    return None if view.across or before == after else url_for(_ENDPOINT, before=before, after=after)
 
 
 def _kernel(item: AutotuneDifference) -> dict[str, str]:

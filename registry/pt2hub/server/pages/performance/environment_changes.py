@@ -32,6 +32,7 @@ class EnvironmentChange:
         at: Time of the first measurement after it, ISO 8601.
         description: All changed fields.
         label: The most telling field: `driver 570.86 → 580.65`.
+        is_change: Whether the target moved to it; false where it is measured in two environments at a time.
     """
 
     line: int
@@ -40,6 +41,7 @@ class EnvironmentChange:
     target: str
     description: str
     label: str
+    is_change: bool = True
 
 
 def find_environment_changes(lines: Sequence[SeriesView]) -> Iterable[EnvironmentChange]:
@@ -63,6 +65,7 @@ def find_environment_changes(lines: Sequence[SeriesView]) -> Iterable[Environmen
                 target,
                 f"{other}: {_differences(differences)}",
                 _label(differences) if is_after else _ELSEWHERE,
+                is_after,
             )
 
 

@@ -1,4 +1,4 @@
-"""Small drawings of changes with their confidence intervals."""
+"""Small drawings of changes with their confidence intervals: worse is always to the right."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from pt2hub.domain.performance.metrics import METRICS
 from pt2hub.rendering.comparisons import change
 from pt2hub.rendering.quantities import format_share
 
@@ -21,7 +22,7 @@ _MAX_REACH = math.log(4)
 
 @dataclass(frozen=True, slots=True)
 class Interval:
-    """A change, drawn on a logarithmic axis with no change in the middle.
+    """A change, drawn on a logarithmic axis with no change in the middle and worse to the right.
 
     Attributes:
         at: Position of the ratio.
@@ -45,7 +46,8 @@ def interval(item: MetricComparison) -> Interval | None:
     if item.ratio is None or not all(math.isfinite(ratio) and ratio > 0 for ratio in known):
         return None
     effect = math.log1p(item.min_effect or 0.05)
-    logs = [math.log(ratio) for ratio in known]
+    sign = 1.0 if _is_worse_up(item) else -1.0
+    logs = [sign * math.log(ratio) for ratio in known]
     reach = min(
         max(_MIN_REACH * effect, *(abs(value) * 1.1 for value in logs)), max(_MAX_REACH, _MIN_REACH * effect)
     )
@@ -54,9 +56,15 @@ def interval(item: MetricComparison) -> Interval | None:
         share = min(max(value / reach, -1.0), 1.0)
         return round(WIDTH / 2 + share * (WIDTH / 2 - 6), 1)
 
-    low = math.log(item.low) if item.low is not None else logs[0]
-    high = math.log(item.high) if item.high is not None else logs[0]
-    return Interval(x(logs[0]), x(low), x(high), x(-effect), x(effect), _label(item))
+    return Interval(x(logs[0]), x(min(logs)), x(max(logs)), x(-effect), x(effect), _label(item))
+
+
+def _is_worse_up(item: MetricComparison) -> bool:
+    """Return whether a higher value is worse, as for times; true where neither direction is better."""
+    if item.outcome in ("better", "worse") and item.ratio:
+        return (item.ratio > 1) == (item.outcome == "worse")
+    known = METRICS.get(item.metric)
+    return known is None or known.better == "lower"
 
 
 def _label(item: MetricComparison) -> str:

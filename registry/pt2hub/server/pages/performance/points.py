@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import datetime
+from itertools import zip_longest
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -19,8 +20,12 @@ _MIN_DISTANCE_S = 0.001
 _SEVERAL = "environments changed"
 
 
-def document(chart: Chart, *, by_time: bool) -> dict[str, Any]:
-    """Return a chart as JSON; its values are in the chart's unit."""
+def document(chart: Chart, *, by_time: bool, span: tuple[float, float] | None = None) -> dict[str, Any]:
+    """Return a chart as JSON; its values are in the chart's unit.
+
+    Args:
+        span: Ends of the x axis, for charts that are aligned; None for those of its own points.
+    """
     positions = [_positions(line, by_time=by_time) for line in chart.lines]
     labels: dict[int, set[str]] = {}
     for item in chart.breaks:
@@ -29,6 +34,8 @@ def document(chart: Chart, *, by_time: bool) -> dict[str, Any]:
         "unit": chart.scale.unit,
         "kind": chart.kind,
         "byTime": by_time,
+        "span": span,
+        "bands": _bands(chart, positions, by_time=by_time),
         "lines": [
             _line(line, chart.scale.factor, there) for line, there in zip(chart.lines, positions, strict=True)
         ],
@@ -43,6 +50,34 @@ def document(chart: Chart, *, by_time: bool) -> dict[str, Any]:
             for label, *others in [sorted(labels[item.number])]
         ],
     }
+
+
+def find_span(charts: Iterable[Chart], *, by_time: bool) -> tuple[float, float]:
+    """Return the ends of the x axis over all points of charts; there must be one."""
+    points = [point for chart in charts for line in chart.lines for point in line.series.points]
+    found = [_seconds(point.measured_at) if by_time else point.number for point in points]
+    return min(found), max(found)
+
+
+def strip(line: ChartLine, first: int | None, last: int | None) -> dict[str, Any]:
+    """Return a line over all versions, and the chosen range of them, for the strip that chooses one."""
+    return {
+        "xs": [point.number for point in line.series.points],
+        "values": _short((point.value for point in line.series.points), 1.0),
+        "chosen": None if first is None and last is None else [first, last],
+    }
+
+
+def _bands(chart: Chart, positions: list[dict[int, float]], *, by_time: bool) -> list[list[float | None]]:
+    """Return where a target's environments begin and end, every second one; empty for several targets."""
+    if len({line.series.target for line in chart.lines}) > 1:
+        return []
+    begins = sorted(
+        positions[item.line][item.number] if by_time else item.number - 0.5
+        for item in chart.breaks
+        if item.is_change
+    )
+    return [[*pair] for pair in zip_longest(begins[::2], begins[1::2])]
 
 
 def _positions(line: ChartLine, *, by_time: bool) -> dict[int, float]:
@@ -73,6 +108,7 @@ def _line(line: ChartLine, factor: float, positions: Mapping[int, float]) -> dic
         "age": line.age,
         "note": line.note,
         "noise": line.series.noise,
+        "base": _short([line.base], factor)[0],
         "xs": list(positions.values()),
         "numbers": list(positions),
         "times": [round(_seconds(point.measured_at)) for point in points],
@@ -98,6 +134,8 @@ def _mark(mark: ChartMark) -> dict[str, Any]:
     return {
         "line": mark.line,
         "number": mark.point.number,
+        "before": mark.change.before,
+        "href": mark.href,
         "outcome": mark.change.outcome,
         "up": mark.change.ratio > 1,
         "text": mark.text,

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from pt2hub.domain.limits import Limits
     from pt2hub.server.db.engine import Sessions
 
+MAX_BLOB_CHECKS = 10
+"""Blobs that are read again within a minute because of reports: at most 640 MiB, see `damage_reports`."""
 _MAX_BATCH = 50
 _BATCH_SHARE = 100
 """A process adds up to a hundredth of a limit before it tells the others: a write per request would be too dear."""
@@ -38,6 +40,7 @@ class RateLimitService:
         self._sessions = sessions
         self._requests = _Limit.of(sessions, limits.requests_per_token)
         self._sign_ins = _Limit.of(sessions, limits.sign_ins_per_address, exact=True)
+        self._blob_checks = _Limit.of(sessions, MAX_BLOB_CHECKS, exact=True)
 
     def count_request(self, token: str) -> None:
         """Count a request with a valid token.
@@ -61,6 +64,20 @@ class RateLimitService:
         if self._sign_ins and (wait := self._sign_ins.wait("sign-in", address)):
             amount = self._sign_ins.amount
             raise _refusal(f"Too many sign-ins from your address (at most {amount} a minute)", wait)
+
+    def count_blob_check(self) -> None:
+        """Count a blob that is read again because of a client's report; of all clients together.
+
+        Raises:
+            RateLimited: There were too many within a minute.
+        """
+        if self._blob_checks and (wait := self._blob_checks.wait("blob-check", "all")):
+            raise RateLimited(
+                f"Too many reports of damaged blobs (at most {MAX_BLOB_CHECKS} a minute)",
+                where="digest",
+                hint=f"Try again in {wait} s. The scrub checks all blobs in any case.",
+                context={"retry_after": wait},
+            )
 
     def sweep(self) -> None:
         """Delete counters that are over."""

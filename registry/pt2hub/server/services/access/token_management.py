@@ -12,7 +12,7 @@ from pt2hub.errors import Conflict, Forbidden, InvalidInput, NotFound
 from pt2hub.server.db.stores.access.tokens import TokenStore
 from pt2hub.server.services.access import audit_log
 from pt2hub.server.services.access.roots import check_root_remains, lock_roots
-from pt2hub.server.services.access.tokens import check_patterns, end_token
+from pt2hub.server.services.access.tokens import check_patterns, check_token, end_token
 from pt2hub.wire.tokens import CreatedToken
 
 if TYPE_CHECKING:
@@ -48,6 +48,7 @@ class TokenManagementService:
 
         Raises:
             Forbidden: It would reach further than the admin does, in models.
+            Conflict: A valid token of this name exists: records could not tell the two apart.
             InvalidInput: A field is malformed; see `AccessService.create`.
         """
         beyond = [pattern for pattern in patterns if not by.is_admin_of(pattern)]
@@ -59,8 +60,26 @@ class TokenManagementService:
                 if by.admin
                 else "Creating tokens of services needs an admin. Your own tokens: sign in, and open the page Tokens.",
             )
+        check_token(name, Permission(frozenset(scopes), tuple(patterns)), lasting)
+        self._check_name(name, by)
         made = self._access.create(name, scopes=scopes, patterns=patterns, lasting=lasting, by=by)
         return CreatedToken(*made)
+
+    def _check_name(self, name: str, by: Actor) -> None:
+        """Refuse the name of another valid token of a service; of those that the actor may know of."""
+        with self._sessions.begin() as session:
+            store = TokenStore(session)
+            same = [
+                item for item in store.all() if item.name == name and not item.owner and _manages(by, item)
+            ]
+            taken = next((item for item in same if store.is_valid(item.id)), None)
+        if taken:
+            raise Conflict(
+                f"Token {name} already exists (id {taken.id})",
+                where="name",
+                hint=f"Choose another name. To replace its secret: pt2hub token rotate {taken.id}; to end it: "
+                f"pt2hub token revoke {taken.id}",
+            )
 
     def create_own(
         self,

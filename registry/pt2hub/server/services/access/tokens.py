@@ -7,6 +7,7 @@ import hashlib
 import secrets
 import time
 from datetime import timedelta
+from shlex import quote
 from typing import TYPE_CHECKING, TypedDict, Unpack
 
 from pt2hub.domain.audit import Action
@@ -247,7 +248,7 @@ def check_admin(by: Actor, model: str, *, doing: str, where: str) -> None:
             f"Permission denied: {describe(by)} is not an admin{' token for' if by.person is None else ' of'} {model} "
             f"and cannot {doing}",
             where=where,
-            hint="Ask the server's operator: `pt2hub admin token --admin` creates an admin token.",
+            hint=f"Ask the server's operator for one: pt2hub admin token --name NAME --scope admin --models {quote(model)}",
         )
 
 

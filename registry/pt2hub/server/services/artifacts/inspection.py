@@ -6,7 +6,7 @@ import json
 import re
 from dataclasses import replace
 from itertools import islice
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 from pt2hub.domain.artifacts import DEBUG_LOGS_TYPE, SOURCES_TYPE, ArtifactConfig
 from pt2hub.domain.codec import decode, encode
@@ -25,11 +25,11 @@ from pt2hub.server.services.artifacts.code_comparison import missing_autotune_re
 from pt2hub.server.services.artifacts.referrers import MAX_MANIFEST_BYTES, kept_profiles, payload
 from pt2hub.server.services.blobs.documents import read_verified
 from pt2hub.server.services.builds.waits import explain_waits
-from pt2hub.server.views.inspection import InspectionView, StoredDocument
+from pt2hub.server.views.inspection import InspectionPart, InspectionView, StoredDocument
 from pt2hub.wire.artifacts import ArtifactView, RegionView
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Collection, Sequence
     from datetime import timedelta
 
     from sqlalchemy.orm import Session
@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from pt2hub.server.db.engine import Sessions
     from pt2hub.server.views.inspection import MetricView
 
+T = TypeVar("T")
 MAX_CONFIG_BYTES = 4 << 20
 """4 MiB: a config of ten thousand constants; larger ones are only in the API."""
 MAX_MEMBERS = 2000
@@ -62,8 +63,14 @@ class InspectionService:
         self._storage = storage
         self._heartbeat_timeout = heartbeat_timeout
 
-    def artifact(self, digest: str, *, tuned_after: int = 0) -> InspectionView:
-        """Return everything in an artifact; missing or damaged parts are replaced by a problem.
+    def artifact(
+        self,
+        digest: str,
+        parts: Collection[InspectionPart] = frozenset(InspectionPart),
+        *,
+        tuned_after: int = 0,
+    ) -> InspectionView:
+        """Return the requested parts of an artifact; missing or damaged ones are replaced by a problem.
 
         Args:
             tuned_after: Cursor of the autotune candidates, from `tuned_next`.
@@ -73,24 +80,28 @@ class InspectionService:
         """
         with self._sessions.begin() as session:
             facts = artifact_facts(session, digest)
-            found = self._view_fields(session, facts, tuned_after)
-        config, raw = self._document(StorageKey.blob(Digest(facts["config"])), MAX_CONFIG_BYTES)
-        parsed, constants = _parse_config(raw)
-        own = {
-            "config_digest": facts["config"],
-            "config": {},
-            "weights_form": "baked" if parsed and parsed.constants.baked else "split",
-            "steps": list(parsed.steps) if parsed else [],
-            "regions": [encode(RegionView.of(item)) for item in parsed.regions] if parsed else [],
-        }
-        artifact = decode(ArtifactView, {**facts, **found.pop("lists"), **own})
-        kinds = [(item.digest, item.artifact_type) for item in artifact.referrers]
-        profiles = kept_profiles(self._storage, kinds)
-        manifest, _ = self._document(StorageKey.manifest(Digest(facts["digest"])), MAX_MANIFEST_BYTES)
-        artifact = replace(artifact, profile=profiles.artifact, torch_compile_profile=profiles.torch_compile)
-        return InspectionView(
-            artifact, manifest, config, parsed, constants, profile_problem=profiles.problem, **found
-        )
+            rows = _PartReader(session, facts, self._heartbeat_timeout, parts)
+            lists, fields = rows.lists(), rows.fields()
+            if InspectionPart.AUTOTUNE in parts:
+                choices, tuning = rows.autotune(tuned_after)
+                lists, fields = {**lists, "autotune": choices}, {**fields, **tuning}
+        if InspectionPart.CONFIG in parts:
+            config, raw = self._document(StorageKey.blob(Digest(facts["config"])), MAX_CONFIG_BYTES)
+            parsed, constants = _parse_config(raw)
+            fields |= {"config": config, "parsed": parsed, "constants": constants}
+            lists |= _config_fields(parsed)
+        if InspectionPart.MANIFEST in parts:
+            fields["manifest"], _ = self._document(
+                StorageKey.manifest(Digest(facts["digest"])), MAX_MANIFEST_BYTES
+            )
+        own = {"config_digest": facts["config"], "config": {}}
+        artifact = decode(ArtifactView, {**facts, **lists, **own})
+        if InspectionPart.PROFILES in parts:
+            kinds = [(item.digest, item.artifact_type) for item in artifact.referrers]
+            found = kept_profiles(self._storage, kinds)
+            artifact = replace(artifact, profile=found.artifact, torch_compile_profile=found.torch_compile)
+            fields["profile_problem"] = found.problem
+        return InspectionView(artifact, **fields)
 
     def reference(self, digest: str) -> str:
         """Return the reference of an artifact: `team/name@sha256:...`.
@@ -115,44 +126,6 @@ class InspectionService:
                 raise NotFound(f"Referrer {referrer[:80]} not found", where="referrer")
         return payload(self._storage, Digest(referrer))
 
-    def _view_fields(self, session: Session, facts: dict[str, Any], tuned_after: int) -> dict[str, Any]:
-        """Return the fields of the view that come from the database."""
-        store, digest = InspectionStore(session), Digest(facts["digest"])
-        members = store.members(digest, limit=MAX_MEMBERS + 1)
-        figures = store.figures(digest, limit=MAX_FIGURES + 1)
-        referrers = store.referrers(digest, limit=MAX_REFERRERS + 1)
-        code = ArtifactCodeStore(session).of([digest])[digest]
-        tuned = store.autotune(code.tuned or digest, after=tuned_after, limit=MAX_CANDIDATES + 1)
-        choices, tuned_next = _whole_operations(tuned)
-        jobs = BuildViewStore(session).of(
-            store.jobs(digest, limit=MAX_JOBS), heartbeat_timeout=self._heartbeat_timeout
-        )
-        lengths = {
-            "members": len(members) > MAX_MEMBERS,
-            "measurements": len(figures) > MAX_FIGURES,
-            "referrers": len(referrers) > MAX_REFERRERS,
-        }
-        return {
-            "lists": {
-                "members": members[:MAX_MEMBERS],
-                "autotune": choices,
-                "referrers": referrers[:MAX_REFERRERS],
-                "measurement": encode(MeasurementStateStore(session).of([digest]).get(digest)),
-            },
-            "measurements": tuple(sorted(figures[:MAX_FIGURES], key=_sort_key)),
-            "environments": HistoryStore(session).environments(item.class_digest for item in figures),
-            "sources": store.code_referrer(digest, SOURCES_TYPE),
-            "debug_logs": store.code_referrer(digest, DEBUG_LOGS_TYPE),
-            "before": HistoryStore(session).earlier_artifact(
-                facts["model"], facts["number"], facts["target"]
-            ),
-            "jobs": tuple(sorted(explain_waits(session, jobs), key=lambda job: job.created_at, reverse=True)),
-            "tuned": code.tuned,
-            "untuned": sentence(missing_autotune_reason(code, "it")),
-            "tuned_next": tuned_next,
-            "more": frozenset(name for name, longer in lengths.items() if longer),
-        }
-
     def _document(self, key: StorageKey, most: int) -> tuple[StoredDocument, Any]:
         """Return a document for display, and its value."""
         try:
@@ -163,6 +136,78 @@ class InspectionService:
             return StoredDocument(key.digest, problem=error.message), None
         except (ValueError, RecursionError):
             return StoredDocument(key.digest, problem="The document is not valid JSON"), None
+
+
+class _PartReader:
+    """Reads the requested parts of an artifact from the database, in one transaction."""
+
+    def __init__(
+        self,
+        session: Session,
+        facts: dict[str, Any],
+        heartbeat_timeout: timedelta,
+        parts: Collection[InspectionPart],
+    ) -> None:
+        self._session = session
+        self._facts = facts
+        self._digest = Digest(facts["digest"])
+        self._store = InspectionStore(session)
+        self._heartbeat_timeout = heartbeat_timeout
+        self._parts = parts
+        self._longer: set[str] = set()
+
+    def lists(self) -> dict[str, Any]:
+        """Return the requested lists of the artifact's own view, and its measurement status."""
+        found: dict[str, Any] = {
+            "measurement": encode(MeasurementStateStore(self._session).of([self._digest]).get(self._digest))
+        }
+        if InspectionPart.MEMBERS in self._parts:
+            members = self._store.members(self._digest, limit=MAX_MEMBERS + 1)
+            found["members"] = self._bounded("members", members, MAX_MEMBERS)
+        if InspectionPart.REFERRERS in self._parts:
+            referrers = self._store.referrers(self._digest, limit=MAX_REFERRERS + 1)
+            found["referrers"] = self._bounded("referrers", referrers, MAX_REFERRERS)
+        return found
+
+    def fields(self) -> dict[str, Any]:
+        """Return the requested other fields, and which lists hold more than is shown; call it after `lists`."""
+        found: dict[str, Any] = {"latency": self._store.latency(self._digest)}
+        if InspectionPart.MEASUREMENTS in self._parts:
+            figures = self._store.figures(self._digest, limit=MAX_FIGURES + 1)
+            found["environments"] = HistoryStore(self._session).environments(
+                item.class_digest for item in figures
+            )
+            shown = self._bounded("measurements", figures, MAX_FIGURES)
+            found["measurements"] = tuple(sorted(shown, key=_sort_key))
+        if InspectionPart.CODE in self._parts:
+            found["sources"] = self._store.code_referrer(self._digest, SOURCES_TYPE)
+            found["debug_logs"] = self._store.code_referrer(self._digest, DEBUG_LOGS_TYPE)
+        if InspectionPart.BEFORE in self._parts:
+            facts = self._facts
+            found["before"] = HistoryStore(self._session).earlier_artifact(
+                facts["model"], facts["number"], facts["target"]
+            )
+        if InspectionPart.JOBS in self._parts:
+            jobs = BuildViewStore(self._session).of(
+                self._store.jobs(self._digest, limit=MAX_JOBS), heartbeat_timeout=self._heartbeat_timeout
+            )
+            explained = explain_waits(self._session, jobs)
+            found["jobs"] = tuple(sorted(explained, key=lambda job: job.created_at, reverse=True))
+        return {**found, "more": frozenset(self._longer)}
+
+    def autotune(self, after: int) -> tuple[list[AutotuneChoice], dict[str, Any]]:
+        """Return a page of the autotune candidates, and the fields that describe it."""
+        code = ArtifactCodeStore(self._session).of([self._digest])[self._digest]
+        tuned = self._store.autotune(code.tuned or self._digest, after=after, limit=MAX_CANDIDATES + 1)
+        choices, tuned_next = _whole_operations(tuned)
+        untuned = sentence(missing_autotune_reason(code, "it"))
+        return choices, {"tuned": code.tuned, "untuned": untuned, "tuned_next": tuned_next}
+
+    def _bounded(self, name: str, found: Sequence[T], most: int) -> Sequence[T]:
+        """Return the items to show, and remember whether there are more."""
+        if len(found) > most:
+            self._longer.add(name)
+        return found[:most]
 
 
 def artifact_facts(session: Session, digest: str) -> dict[str, Any]:
@@ -222,6 +267,15 @@ def _parse_config(config: Any) -> tuple[ArtifactConfig | None, int]:
         return decode(ArtifactConfig, storable(short)), len(table)
     except (BadResponse, RecursionError, TypeError, KeyError):  # another document, or one of a newer pt2hub
         return None, 0
+
+
+def _config_fields(parsed: ArtifactConfig | None) -> dict[str, Any]:
+    """Return the fields of the artifact's view that are in its config."""
+    return {
+        "weights_form": "baked" if parsed and parsed.constants.baked else "split",
+        "steps": list(parsed.steps) if parsed else [],
+        "regions": [encode(RegionView.of(item)) for item in parsed.regions] if parsed else [],
+    }
 
 
 def _sort_key(figure: MetricView) -> tuple[int, str, int, bool, str]:

@@ -13,6 +13,7 @@ from pt2hub.server.blobs.keys import StorageKey
 from pt2hub.server.db.stores.blobs.blobs import BlobStore
 from pt2hub.server.db.stores.builds.logs import LogStore
 from pt2hub.server.db.stores.publishing.versions import VersionStore
+from pt2hub.server.services.blobs.damage import DamageService
 from pt2hub.server.services.blobs.documents import read_json
 
 if TYPE_CHECKING:
@@ -28,11 +29,12 @@ _BATCH = 500
 
 
 class BlobIndex:
-    """Rebuilds rows and references of stored blobs; blobs missing from storage get neither."""
+    """Rebuilds rows and references of stored blobs; blobs missing from storage are recorded as damaged."""
 
     def __init__(self, sessions: Sessions, storage: Storage) -> None:
         self._sessions = sessions
         self._storage = storage
+        self._damage = DamageService(sessions, storage)
 
     def restore_rows(self) -> None:
         """Add a row for every stored object, at its highest generation."""
@@ -55,8 +57,13 @@ class BlobIndex:
         while versions := self._versions(after):
             needed = {version.id: self._needed_keys(version, unreadable) for version in versions}
             with self._sessions.begin() as session:
-                for version_id, keys in needed.items():
-                    BlobStore(session).refer_stored(keys, f"version:{version_id}")
+                unstored = {
+                    version_id: keys - BlobStore(session).refer_stored(keys, f"version:{version_id}")
+                    for version_id, keys in needed.items()
+                }
+            for version_id, keys in unstored.items():
+                if keys:
+                    self._damage.record_missing(dict.fromkeys(keys, 0), f"version:{version_id}")
             after = versions[-1].id
 
     def refer_logs(self) -> None:

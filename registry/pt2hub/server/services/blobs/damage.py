@@ -11,6 +11,7 @@ from __future__ import annotations
 import errno
 import hashlib
 from dataclasses import dataclass, replace
+from datetime import timedelta
 from typing import TYPE_CHECKING
 
 import structlog
@@ -32,7 +33,7 @@ from pt2hub.server.db.stores.blobs.damage import BlobRow, DamageStore, find_blob
 from pt2hub.server.db.stores.retention.tombstones import TombstoneStore
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from pt2hub.server.blobs.ports import Storage
     from pt2hub.server.db.engine import Sessions
@@ -133,10 +134,10 @@ class DamageService:
             return None
         return self.check(row, by=by)
 
-    def request_check(self, key: StorageKey) -> None:
-        """Let the scrub check a blob before all others."""
+    def request_check(self, key: StorageKey, *, age: timedelta = timedelta()) -> None:
+        """Let the scrub check a blob before all others, unless it was checked within a time."""
         with self._sessions.begin() as session:
-            DamageStore(session).request_check(key)
+            DamageStore(session).request_check(key, age=age)
 
     def open(self, key: StorageKey) -> tuple[BlobRow, int]:
         """Return which generation to read, and its size, which is that of the right bytes.
@@ -239,6 +240,23 @@ class DamageService:
             for artifact, part in DamageStore(session).parts(artifacts):
                 found[artifact] = (*found.get(artifact, ()), part)
         return found
+
+    def record_missing(self, needed: Mapping[StorageKey, int], owner: str | None = None) -> None:
+        """Record the blobs among these that have no row and are not in the storage; a reindex calls it.
+
+        Args:
+            needed: Lengths by key; 0 where it is not known.
+            owner: What needs them; None if it has no row itself.
+        """
+        with self._sessions.begin() as session:
+            unknown = DamageStore(session).unknown(needed)
+        missing = {key: needed[key] for key in unknown if self._storage.size(key) is None}
+        with self._sessions.begin() as session:
+            store = DamageStore(session)
+            if missing:
+                store.add_missing(missing, found_by="admin")
+            if owner:
+                store.refer_damaged(needed, owner)
 
     def tidy(self) -> None:
         """Move damaged objects away that workers found, or whose finder died; a maintenance task."""

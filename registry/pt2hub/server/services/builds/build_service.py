@@ -365,6 +365,7 @@ _STATE_TEXTS = {
 _RESULT_HINTS = {
     BuildKind.BUILD: "It has an artifact: see pt2hub builds {build}.",
     BuildKind.MEASURE: "Its measurements are kept. pt2hub measure queues another job.",
+    BuildKind.REBUILD: "It replaced what was damaged. pt2hub admin heal lists what still is.",
 }
 
 

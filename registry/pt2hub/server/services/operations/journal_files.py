@@ -87,12 +87,15 @@ class JournalFiles:
         """Merge small files where there are many; return whether any were.
 
         What has been deleted then also leaves the older files: a deleted spec may have held personal data.
+
+        Args:
+            max_files: How many small files may stay. One always does: it would be merged into a file of its own name.
         """
         files = self._files()
         current = _uncovered(files)
         self._delete(set(files) - set(current))  # of a merge that was cut off
         small = current[_first_small(current) :]
-        if len(small) <= max_files:
+        if len(small) <= max(max_files, 1):
             return False
         entries = self._fold(small)
         if len(small) < len(current) and any(entry.document is None for entry in entries):

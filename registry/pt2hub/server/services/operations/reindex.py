@@ -11,19 +11,15 @@ from pt2hub.domain.artifacts import (
     BUILD,
     CREATED,
     DOCUMENTATION_TYPE,
-    IDENTITY,
     LINES,
     LOG_TYPE,
     MEASUREMENT_RUN_TYPE,
-    MODEL,
-    VERSION,
     ArtifactConfig,
     Manifest,
 )
 from pt2hub.domain.audit import Action
 from pt2hub.domain.builds import StepReport
 from pt2hub.domain.codec import encode
-from pt2hub.domain.digests import Digest
 from pt2hub.domain.performance.measurements import read_run
 from pt2hub.domain.principals import read_principal
 from pt2hub.domain.publications import Publication
@@ -40,46 +36,63 @@ from pt2hub.server.db.stores.builds.progress import ProgressStore
 from pt2hub.server.db.stores.operations.reindex_state import ReindexState
 from pt2hub.server.db.stores.operations.workers import WorkerStore
 from pt2hub.server.db.stores.performance.measurements import PerformanceStore
-from pt2hub.server.db.stores.publishing.documentation import DocumentationStore
 from pt2hub.server.db.stores.publishing.versions import VersionStore
 from pt2hub.server.db.stores.retention.tombstones import TombstoneStore
 from pt2hub.server.db.stores.values import moment
 from pt2hub.server.services.access import audit_log
 from pt2hub.server.services.blobs.blob_reindex import BlobIndex
 from pt2hub.server.services.blobs.damage import DamageService, describe_problem
-from pt2hub.server.services.blobs.documentation_manifests import read_change, refer_documentation
 from pt2hub.server.services.blobs.documents import named_by, read_config, read_json, read_manifest
 from pt2hub.server.services.blobs.tombstone_documents import TombstoneDocuments
 from pt2hub.server.services.builds.retrained_versions import note_retrained
+from pt2hub.server.services.operations.documentation_reindex import DocumentationIndex
 from pt2hub.server.services.operations.journal_files import JournalFiles
 from pt2hub.server.services.operations.journal_reindex import AFTER_MANIFESTS, BEFORE_MANIFESTS, JournalIndex
+from pt2hub.server.services.operations.tombstone_application import TombstoneApplication
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
 
     from sqlalchemy.orm import Session
 
+    from pt2hub.domain.digests import Digest
     from pt2hub.domain.performance.measurements import MeasurementRun
     from pt2hub.domain.tokens import Actor
     from pt2hub.server.blobs.ports import Storage
     from pt2hub.server.db.engine import Sessions
-    from pt2hub.server.db.stores.publishing.versions import StoredVersion
+    from pt2hub.server.db.queue import BuildQueue
 
 _UNREADABLE = (BadResponse, BlobDamaged, NotFound, TooLarge)
+_MAX_NAMED_LOSSES = 100
+"""Lost documents that the audit entry names; it also has their number."""
 
 
 class ReindexService:
     """Rebuilds rows from manifests and the journal."""
 
-    def __init__(self, sessions: Sessions, storage: Storage) -> None:
+    def __init__(self, sessions: Sessions, storage: Storage, queue: BuildQueue) -> None:
         self._sessions = sessions
         self._storage = storage
         self._blobs = BlobIndex(sessions, storage)
         self._damage = DamageService(sessions, storage)
         self._tombstones = TombstoneDocuments(sessions, storage)
+        self._deletions = TombstoneApplication(sessions, queue)
+        self._documentation = DocumentationIndex(sessions, self._damage)
+
+    def apply_tombstones(self, *, by: Actor = SERVER) -> tuple[list[str], dict[str, str]]:
+        """Delete again what was deleted according to the storage, as after the restore of an older backup.
+
+        Returns:
+            What was deleted, and the digests of unreadable tombstones, with reasons.
+
+        Raises:
+            StorageUnavailable: The storage does not answer.
+        """
+        unreadable = self._tombstones.restore()
+        return self._deletions.apply(by), unreadable
 
     def reindex(self, *, by: Actor = SERVER, accept_losses: bool = False) -> dict[str, Any]:
-        """Add to the database what only storage has; existing rows stay, and what was deleted stays deleted.
+        """Add to the database what only storage has; existing rows stay, but for what was deleted.
 
         This includes the rows and references of blobs, also for versions and logs.
 
@@ -88,7 +101,8 @@ class ReindexService:
         if a build has several manifests, only that of the latest attempt can have been published.
 
         Damage that it meets is recorded: documents with another digest, and files that are missing or have another
-        length than their manifest says. Other files are not read; a scrub does that.
+        length than their manifest says. Missing files get rows, so that everyone knows who needs them. Other files are
+        not read; a scrub does that.
 
         Nothing is collected from its beginning to its end, and from then on while something was unreadable: what that
         names is intact and lacks references.
@@ -98,16 +112,18 @@ class ReindexService:
 
         Returns:
             `manifests` seen, `artifacts` among them, `added` to the database, rows added from the `journal`, what was
-            `unreadable` or contradicts the database, with reasons, and blobs and manifests that are `damaged`, with
-            reasons.
+            `unreadable` or contradicts the database, with reasons, blobs and manifests that are `damaged`, with
+            reasons, and what was `deleted` again because storage has its tombstone.
         """
-        damaged: dict[str, str] = {}
         # Committed first: rows without references must never be collected.
         with self._sessions.begin() as session:
             ReindexState(session).begin()
         self._blobs.restore_rows()
-        unreadable = self._tombstones.restore()
-        journal = JournalIndex(self._sessions, JournalFiles(self._storage).read(unreadable))
+        self._damage.recheck()  # files that an operator put back
+        deleted, unreadable = self.apply_tombstones(by=by)
+        journal_damage: dict[str, str] = {}
+        journal = JournalIndex(self._sessions, JournalFiles(self._storage).read(journal_damage))
+        unreadable |= journal_damage
         journal.add(BEFORE_MANIFESTS)
         artifacts, referrers, documentation, seen = self._scan(unreadable)
         artifacts = self._without_deleted(artifacts)
@@ -121,15 +137,11 @@ class ReindexService:
                     added.append(manifest.digest)
             except (*_UNREADABLE, Conflict) as exc:
                 unreadable[manifest.digest] = str(exc)
-            damaged |= self._check_files(manifest, referrers.get(manifest.digest, ()))
+            self._check_files(manifest, referrers.get(manifest.digest, ()))
         for manifest, _ in read:  # last: a run may have measured other artifacts alongside its own
             self._restore_runs(manifest, referrers.get(manifest.digest, ()), unreadable)
-        for manifest in documentation:
-            try:
-                self._restore_documentation(manifest)
-            except (*_UNREADABLE, Conflict) as exc:
-                unreadable[manifest.digest] = str(exc)
         journal.add(AFTER_MANIFESTS)
+        self._documentation.restore(documentation, unreadable, is_journal_whole=not journal_damage)
         with self._sessions.begin() as session:
             for digest in added:
                 note_retrained(session, digest)
@@ -138,9 +150,8 @@ class ReindexService:
         self._blobs.refer_logs()
         for item in self._damage.list_lost():
             unreadable.setdefault(item.digest, describe_problem(item))
-        with self._sessions.begin() as session:
-            ReindexState(session).end(0 if accept_losses else len(unreadable))
-        damaged |= {item.digest: describe_problem(item) for item in self._damage.list_damaged()}
+        self._end(unreadable, by, accept_losses=accept_losses)
+        damaged = {item.digest: describe_problem(item) for item in self._damage.list_damaged()}
         return {
             "manifests": seen,
             "artifacts": len(artifacts),
@@ -148,18 +159,32 @@ class ReindexService:
             "journal": journal.added,
             "unreadable": unreadable | journal.conflicts,
             "damaged": damaged,
+            "deleted": deleted,
         }
 
-    def _check_files(self, manifest: Manifest, referrers: Iterable[Manifest]) -> dict[str, str]:
-        """Return which files of an artifact are missing; those with another length are checked."""
+    def _end(self, unreadable: Mapping[str, str], by: Actor, *, accept_losses: bool) -> None:
+        with self._sessions.begin() as session:
+            ReindexState(session).end(0 if accept_losses else len(unreadable))
+            if accept_losses and unreadable:
+                audit_log.record(
+                    session,
+                    by,
+                    Action.REINDEX_ACCEPT_LOSSES,
+                    "storage",
+                    documents=len(unreadable),
+                    lost=sorted(unreadable)[:_MAX_NAMED_LOSSES],
+                )
+
+    def _check_files(self, manifest: Manifest, referrers: Iterable[Manifest]) -> None:
+        """Record which files of an artifact are missing; those with another length are checked."""
         needed = named_by(manifest, *referrers)
         with self._sessions.begin() as session:
-            store = DamageStore(session)
-            suspects = store.other_sizes(needed)
-            missing = store.unknown(needed)
+            if ArtifactStore(session).ref(manifest.digest) is None:
+                return  # of an attempt that was overtaken: the collector may have had some of its files
+            suspects = DamageStore(session).other_sizes(needed)
         for key in suspects:
             self._damage.check_key(key, by="admin")
-        return dict.fromkeys((key.digest for key in missing), "The file is missing from storage.")
+        self._damage.record_missing(needed, f"artifact:{manifest.digest}")
 
     def _without_deleted(self, artifacts: list[Manifest]) -> list[Manifest]:
         """Leave out artifacts that were deleted and whose objects are not collected yet."""
@@ -186,6 +211,8 @@ class ReindexService:
         try:
             return manifest, read_config(self._storage, manifest)
         except _UNREADABLE as exc:
+            if isinstance(exc, NotFound):
+                self._damage.record_missing({StorageKey.blob(manifest.config.digest): manifest.config.size})
             unreadable[manifest.digest] = str(self._damage.explain(exc))
             return None
 
@@ -271,14 +298,6 @@ class ReindexService:
                 if run.id not in known:
                     store.add_run(manifest.digest, run)
 
-    def _restore_documentation(self, manifest: Manifest) -> None:
-        """Restore the documentation of a version, unless that version is lost or has a later one."""
-        change = read_change(manifest)
-        with self._sessions.begin() as session:
-            version = _documented(session, manifest)
-            if version and DocumentationStore(session).restore(version.id, change):
-                refer_documentation(session, version.id, manifest)
-
     def _runs(self, referrer: Manifest) -> list[MeasurementRun]:
         """Return the runs in a referrer of an artifact; none where it is of another type."""
         if referrer.artifactType != MEASUREMENT_RUN_TYPE:
@@ -334,18 +353,6 @@ def _restore_rows(session: Session, publication: Publication) -> bool:
     ArtifactStore(session).add(build_id, attempt, publication)
     _restore_attempt(session, build_id, publication)
     return True
-
-
-def _documented(session: Session, manifest: Manifest) -> StoredVersion | None:
-    """Return the version that documentation belongs to, None if it is not there.
-
-    A deleted version's content may be published again, under another number.
-    """
-    given = manifest.annotations
-    versions = VersionStore(session)
-    model_id = versions.model_id(given.get(MODEL, ""))
-    found = versions.by_identity(model_id, Digest(given.get(IDENTITY, ""))) if model_id else None
-    return found if found and str(found.number) == given.get(VERSION) else None
 
 
 def _restore_attempt(session: Session, build_id: str, publication: Publication) -> None:

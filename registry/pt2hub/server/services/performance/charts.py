@@ -49,7 +49,7 @@ class ChartQuery:
     """Filters of charts.
 
     Attributes:
-        metrics: Metric names; empty for `DEFAULT_METRICS`, `ALL_METRICS` for all.
+        metrics: Metric names; empty for the first of `DEFAULT_METRICS` that is measured, `ALL_METRICS` for all.
         targets: Only these targets; empty for all.
         batch: Batch size; None for that of the example inputs, if it was measured.
         implementation: `artifact`, or a baseline.
@@ -150,7 +150,7 @@ def _metrics(kept: Iterable[StoredSeries], wanted: ChartQuery) -> list[str]:
         return measured
     if wanted.metrics:
         return [metric for metric in dict.fromkeys(wanted.metrics) if metric in measured]
-    return [metric for metric in DEFAULT_METRICS if metric in measured] or measured[:4]
+    return ([metric for metric in DEFAULT_METRICS if metric in measured] or measured)[:1]
 
 
 def _order_metrics(metrics: Iterable[str]) -> list[str]:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from pt2hub.domain.audit import Action
 from pt2hub.domain.names import Reference
-from pt2hub.domain.performance.data_sets import parse_data_set
+from pt2hub.domain.performance.data_sets import DataSet, parse_data_set
 from pt2hub.errors import Conflict, Detail, InvalidInput, NotFound
 from pt2hub.server.db.stores.performance.evaluations import EvaluationStore, NewEvaluation, newest_by_data
 from pt2hub.server.db.stores.promotion.policies import PolicyStore
@@ -143,8 +143,30 @@ def compare_evaluations(
     model_id = VersionStore(session).model_id(after.model)
     policy = PolicyStore(session).one(model_id) if model_id is not None else None
     rules = policy.document.get("metrics", {}) if policy else {}
-    pairs = [(one.get(key), other.get(key)) for key in sorted(one.keys() | other.keys())]
-    return tuple(_compare(*pair, rules) for pair in pairs)
+    return tuple(
+        _compare(one.get(key), other.get(key), rules, _find_absence(key, one, other))
+        for key in sorted(one.keys() | other.keys())
+    )
+
+
+def _find_absence(
+    key: tuple[str, Digest],
+    one: Mapping[tuple[str, Digest], EvaluationView],
+    other: Mapping[tuple[str, Digest], EvaluationView],
+) -> str:
+    """Return why a version has no evaluation to compare another one's with; empty if both have one."""
+    if key in one and key in other:
+        return ""
+    present, lacking = (one, other) if key in one else (other, one)
+    word = "second" if present is one else "first"
+    sets = [
+        DataSet(item.data_digest, item.data_set) for (metric, _), item in lacking.items() if metric == key[0]
+    ]
+    if not sets:
+        return f"not comparable: the {word} version was not evaluated by {key[0]}"
+    return (
+        f"not comparable: the {word} version was evaluated on another data set: {', '.join(map(str, sets))}"
+    )
 
 
 def _newest(session: Session, side: Reference) -> dict[tuple[str, Digest], EvaluationView]:
@@ -163,17 +185,22 @@ def find_obstacle(before: EvaluationView | None, after: EvaluationView | None) -
     return ""
 
 
+def _not_comparable(before: EvaluationView | None, after: EvaluationView | None) -> str:
+    obstacle = find_obstacle(before, after)
+    return f"not comparable: {obstacle}" if obstacle else ""
+
+
 def is_at_most(difference: float, limit: float, *values: float) -> bool:
     """Return whether a difference of values is within a limit, apart from rounding."""
     return difference <= limit + _ROUNDING * max(map(abs, (limit, *values)))
 
 
 def _compare(
-    before: EvaluationView | None, after: EvaluationView | None, rules: Mapping[str, Any]
+    before: EvaluationView | None, after: EvaluationView | None, rules: Mapping[str, Any], absence: str
 ) -> EvaluationComparison:
     known = after or before
     assert known is not None, "one side has the key"
-    reason, difference, outcome = find_obstacle(before, after), None, "inconclusive"
+    reason, difference, outcome = absence or _not_comparable(before, after), None, "inconclusive"
     if not reason and before and after:
         difference = after.value - before.value
         rule = rules.get(known.metric, {})

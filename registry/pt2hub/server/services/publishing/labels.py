@@ -89,7 +89,7 @@ def label_published(
     The same content may be submitted from another commit: facts stay as they were first written.
 
     Returns:
-        The labels that were set, and a note on each fact that stayed.
+        The labels that were set, and a note on each fact that stayed and each other label that changed.
     """
     if not labels:
         return {}, ()
@@ -100,11 +100,16 @@ def label_published(
     if len(now.keys() | changed.keys()) > MAX_LABELS:
         raise too_many(len(now.keys() | changed.keys()))
     store.put(model_id, version.id, changed, by=by)
-    notes = (
-        f"Label {key} stays {now[key][:_SHOWN]}: it was set when {version.model}@{version.number} was first published."
-        for key in kept
+    name = f"{version.model}@{version.number}"
+    stays = (
+        f"Label {key} stays {now[key][:_SHOWN]}: it was set when {name} was first published." for key in kept
     )
-    return changed, tuple(notes)
+    changes = (
+        f"Label {key} of {name} changed from {now[key][:_SHOWN]} to {value[:_SHOWN]}."
+        for key, value in changed.items()
+        if key in now
+    )
+    return changed, (*stays, *changes)
 
 
 def _check_expected(now: Mapping[str, str], expected: Mapping[str, str | None]) -> None:

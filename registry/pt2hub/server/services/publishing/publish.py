@@ -15,6 +15,7 @@ from pt2hub.server.db.stores.builds.build_views import BuildViewStore
 from pt2hub.server.db.stores.builds.builds import BuildStore, build_request
 from pt2hub.server.db.stores.operations.workers import WorkerStore
 from pt2hub.server.db.stores.performance.evaluations import EvaluationStore, newest_by_data
+from pt2hub.server.db.stores.promotion.aliases import AliasStore
 from pt2hub.server.db.stores.promotion.yanks import YankStore
 from pt2hub.server.db.stores.publishing.documentation import DocumentationStore
 from pt2hub.server.db.stores.publishing.labels import LabelStore
@@ -240,6 +241,7 @@ class PublishService:
             derived_from=tuple(item.view for item in lineage.parents([version.id])),
             derivatives=tuple(item.view for item in lineage.children([version.id], limit=_MAX_DERIVATIVES)),
             evaluations=tuple(newest_by_data(evaluations.of_version(version.id)).values())[:_MAX_EVALUATIONS],
+            aliases=tuple(AliasStore(session).on_versions([version.id]).get(version.id, ())),
         )
 
 

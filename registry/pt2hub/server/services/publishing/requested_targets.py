@@ -83,12 +83,19 @@ def resolve_targets(session: Session, spec: Spec, heartbeat_timeout: timedelta) 
             expanded.append(request)
             continue
         if not usable:
-            raise _no_live_worker(workers.list_known())
+            raise _no_live_worker(workers.list_known(), unreal=sorted(live.keys() - set(usable)))
         expanded += [request.model_copy(update={"target": name}) for name in usable if name not in named]
     return RequestedTargets(expanded, named, live)
 
 
-def _no_live_worker(known: Sequence[str]) -> NoLiveWorker:
+def _no_live_worker(known: Sequence[str], *, unreal: Sequence[str]) -> NoLiveWorker:
+    if unreal:  # a worker is there, so a hint to start one would mislead
+        return NoLiveWorker(
+            "Only workers with the no-op toolchain are ready, and target auto means real targets",
+            where="targets",
+            hint=f"Name their target to try out the build plane: targets: [{unreal[0]}]. For artifacts that run, start a "
+            "worker without PT2HUB_TOOLCHAIN=noop.",
+        )
     return NoLiveWorker(
         "No worker is ready for target auto",
         where="targets",

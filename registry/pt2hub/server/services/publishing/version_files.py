@@ -183,7 +183,7 @@ class VersionFileService:
                     continue
                 if _size(files) > _size(before.files):
                     quotas.check_bytes(version.model)
-                _record(session, by, version, before.files, files)
+                _record(session, by, version, manifest.digest, before.files, files)
                 refer_documentation(session, version.id, manifest, before=before.files)
                 BlobStore(session).drop(holder)
                 return
@@ -222,6 +222,7 @@ def _record(
     session: Session,
     by: Actor,
     version: StoredVersion,
+    manifest: Digest,
     before: Sequence[AttachedFile],
     after: Sequence[AttachedFile],
 ) -> None:
@@ -233,6 +234,7 @@ def _record(
         Action.VERSION_ATTACH if new.keys() & set(changed) else Action.VERSION_DETACH,
         f"{version.model}@{version.number}",
         models=[version.model],
+        manifest=manifest,  # a reindex knows by it that the change was accepted
         before={name: old[name] for name in changed if name in old},
         after={name: new[name] for name in changed if name in new},
     )

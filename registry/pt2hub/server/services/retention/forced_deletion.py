@@ -13,6 +13,7 @@ import structlog
 from pt2hub.domain.audit import Action
 from pt2hub.domain.digests import Digest
 from pt2hub.domain.names import Reference
+from pt2hub.domain.storage import FIRST
 from pt2hub.errors import Detail, InvalidInput, StillNeeded, TransientError
 from pt2hub.server.blobs.keys import StorageKey
 from pt2hub.server.db.stores.blobs.garbage import GarbageStore
@@ -131,16 +132,22 @@ class ForcedDeletionService:
     def _remove(self, keys: list[StorageKey]) -> None:
         """Remove objects now: presigned URLs of them end too. Their rows are marked, so nothing serves them any more.
 
-        What was damaged and put away is mostly the same bytes, and goes too.
+        Earlier generations that a collection has not removed yet are the same bytes, and what was damaged and put away
+        mostly is: they go too.
         """
         try:
-            self._storage.remove(keys)
+            self._storage.remove([earlier for key in keys for earlier in _generations(key)])
             empty_quarantine(self._storage, keys)
         except TransientError as error:
             _log.warning("objects of a forced deletion are removed by the collector", error=str(error))
             return
         with self._sessions.begin() as session:
             GarbageStore(session).finish(keys)
+
+
+def _generations(key: StorageKey) -> list[StorageKey]:
+    """Return a key in its generation and all before it."""
+    return [key.at(generation) for generation in range(FIRST, (key.generation or FIRST) + 1)]
 
 
 def _versions(model: str, number: int, also: Sequence[str]) -> list[tuple[str, int]]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from pt2hub.domain.builds import BuildState
+from pt2hub.domain.builds import BuildKind, BuildState, name_kind
 from pt2hub.errors import Detail, StillNeeded
 from pt2hub.rendering.quantities import format_bytes, format_count
 from pt2hub.server.db.stores.retention.dependents import Doomed
@@ -102,8 +102,7 @@ def list_unfinished(builds: Sequence[DoomedBuild]) -> Iterator[str]:
     """Yield what builds are doing that have not ended."""
     for build in builds:
         if build.state in _UNFINISHED:
-            what = "measuring job" if build.kind == "measure" else "build"
-            yield f"its {what} {build.id} for {build.target} is {build.state}: pt2hub cancel {build.id}"
+            yield f"its {name_kind(build.kind)} {build.id} for {build.target} is {build.state}: pt2hub cancel {build.id}"
 
 
 def list_goes(doomed: Doomed, measurements: int) -> tuple[str, ...]:
@@ -112,7 +111,7 @@ def list_goes(doomed: Doomed, measurements: int) -> tuple[str, ...]:
     for version, number in doomed.versions.items():
         builds = [build for build in doomed.builds if build.version == version]
         targets = [build.target for build in builds if build.artifact]
-        jobs = sum(build.kind == "measure" for build in builds)
+        jobs = sum(build.kind == BuildKind.MEASURE for build in builds)
         parts = [format_count(len(targets), "artifact") + (f" ({', '.join(targets)})" if targets else "")]
         parts.append(format_count(len(builds) - jobs, "build"))
         parts += [format_count(jobs, "measuring job")] * bool(jobs)

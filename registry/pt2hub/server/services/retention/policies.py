@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from shlex import quote
 from typing import TYPE_CHECKING
 
 import structlog
@@ -87,6 +88,41 @@ class RetentionService:
                 )
             return _view(scope, store.effective(scope))
 
+    def remove(self, scope: str, *, by: Actor) -> RetentionView:
+        """Remove the policy that is set on a model or a team itself.
+
+        Returns:
+            The policy that holds from now on: for a model, its team's.
+
+        Raises:
+            InvalidInput: The name is malformed.
+            Forbidden: The actor is not an admin of the model or of all the team's models.
+            NotFound: The model does not exist, or no policy is set on it.
+        """
+        _check(by, scope, "remove its retention policy")
+        with self._sessions.begin() as session:
+            if "/" in scope:
+                not_found.require_model(session, scope)
+            store = RetentionStore(session)
+            before = store.one(scope)
+            if before is None:
+                raise NotFound(
+                    f"No retention policy is set on {scope} itself",
+                    where="scope",
+                    hint=f"pt2hub retention show {scope} names the policy that holds.",
+                )
+            store.remove(scope)
+            audit_log.record(
+                session,
+                by,
+                Action.RETENTION_CHANGE,
+                scope,
+                models=[scope] if "/" in scope else [],
+                before=_document(before),
+                after=None,
+            )
+            return _view(scope, store.effective(scope))
+
     def preview(self, scope: str, *, by: Actor) -> RetentionPreview:
         """Return what the policies of a model or of a team's models delete now, and what they keep although it is old.
 
@@ -160,7 +196,8 @@ def _check(by: Actor, scope: str, doing: str) -> None:
         raise Forbidden(
             f'Permission denied: the token "{by.name}" is not an admin token for {pattern_of(scope)} and cannot {doing}',
             where="scope",
-            hint="Ask the server's operator: `pt2hub admin token --admin` creates an admin token.",
+            hint="Ask the server's operator for one: pt2hub admin token --name NAME --scope admin "
+            f"--models {quote(pattern_of(scope))}",
         )
 
 

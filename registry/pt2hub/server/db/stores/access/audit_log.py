@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import ARRAY, Text, and_, bindparam, cast, func, insert, select, text, tuple_
 
+from pt2hub.domain.audit import Action
 from pt2hub.domain.principals import Principal
 from pt2hub.domain.reading import Readable
 from pt2hub.server.db.schema import AuditEntry as SQLAuditEntry
@@ -13,17 +15,37 @@ from pt2hub.server.db.stores.values import stamp, storable
 from pt2hub.wire.audit_log import AuditEntry
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Collection, Sequence
     from datetime import datetime
 
     from sqlalchemy import ColumnElement
     from sqlalchemy.orm import Session
 
-    from pt2hub.domain.audit import Action, AuditFilter
+    from pt2hub.domain.audit import AuditFilter
 
 _ALL_COVERED = text(
     "NOT EXISTS (SELECT FROM unnest(audit_log.models) AS given (name) WHERE given.name !~ :covered)"
 )
+
+
+_DOCUMENTATION_ENTRIES = text("""
+    SELECT resource, action, change ->> 'manifest' FROM audit_log
+    WHERE action IN ('version.publish', 'version.attach', 'version.detach') AND resource = ANY(:versions)""")
+
+
+@dataclass(frozen=True, slots=True)
+class DocumentationEntries:
+    """What the audit log says about documentation of versions.
+
+    Attributes:
+        published: Versions, `team/name@3`, whose publication it has.
+        manifests: Digests of the manifests of accepted changes.
+        unnamed: Numbers of changes by older releases, whose entries name no manifest, by version.
+    """
+
+    published: set[str] = field(default_factory=set)
+    manifests: set[str] = field(default_factory=set)
+    unnamed: dict[str, int] = field(default_factory=dict)
 
 
 class AuditLogStore:
@@ -54,6 +76,19 @@ class AuditLogStore:
             "change": change,
         }
         self._session.execute(insert(SQLAuditEntry).values(values))
+
+    def documentation_entries(self, versions: Collection[str]) -> DocumentationEntries:
+        """Return what the log says about the documentation of versions."""
+        found = DocumentationEntries()
+        rows = self._session.execute(_DOCUMENTATION_ENTRIES, {"versions": list(versions)})
+        for version, action, manifest in rows:
+            if action == Action.VERSION_PUBLISH:
+                found.published.add(version)
+            elif manifest is None:
+                found.unnamed[version] = found.unnamed.get(version, 0) + 1
+            else:
+                found.manifests.add(manifest)
+        return found
 
     def page(
         self,

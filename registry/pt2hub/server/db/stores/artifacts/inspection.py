@@ -35,6 +35,13 @@ _FIGURES = text("""
     WHERE point.artifact = :artifact
     ORDER BY point.measured_at DESC, series.id LIMIT :most
 """)
+_LATENCY = text("""
+    SELECT series.metric, series.unit, series.implementation, point.value, point.low, point.high, point.count,
+        point.measured_at, series.class_digest, series.batch
+    FROM series_points AS point JOIN series ON series.id = point.series_id
+    WHERE point.artifact = :artifact AND series.metric = 'latency_p50' AND series.implementation = 'artifact'
+    ORDER BY series.batch, point.measured_at DESC LIMIT 1
+""")
 # A run's name contains its build or measuring job, which may have been for another artifact with this one as baseline.
 # The run of the point's value is always included, whatever production reported since, and is selected as where points
 # are computed. Reporters choose names of metrics freely: only the shown series are queried.
@@ -85,6 +92,15 @@ class InspectionStore:
             facts = (metric, unit, implementation, value, low, high, count, shown)
             found.append(MetricView(*facts, Digest(in_class), batch or None, own))
         return found
+
+    def latency(self, artifact: Digest) -> MetricView | None:
+        """Return the latest median latency of an artifact at its smallest batch size, without its runs."""
+        row = self._session.execute(_LATENCY, {"artifact": artifact}).first()
+        if row is None:
+            return None
+        metric, unit, implementation, value, low, high, count, at, in_class, batch = row
+        facts = (metric, unit, implementation, value, low, high, count, stamp(at))
+        return MetricView(*facts, Digest(in_class), batch or None)
 
     def _runs(self, artifact: Digest, series: list[int]) -> dict[int, list[MeasurementRunView]]:
         """Return the latest measurements of an artifact in some series, by the series' id."""

@@ -92,8 +92,17 @@ _REFER = text(f"""
         INSERT INTO blob_references (kind, digest, owner)
         SELECT kind, digest, :owner FROM held WHERE state = 'stored' ORDER BY kind, digest ON CONFLICT DO NOTHING)
     SELECT kind, digest FROM held WHERE state = 'stored'""")  # noqa: S608  # of constants
+# The collector's grace begins now, also for blobs that were stored long ago.
 _RELEASE = text(f"""
-    WITH {_ASKED} DELETE FROM blob_references WHERE owner = :owner
+    WITH {_ASKED}, held AS MATERIALIZED (
+        SELECT blobs.kind, blobs.digest FROM blobs JOIN blob_references AS given USING (kind, digest)
+        WHERE given.owner = :owner AND NOT EXISTS (
+            SELECT FROM asked WHERE (asked.kind, asked.digest) = (given.kind, given.digest))
+        ORDER BY blobs.kind, blobs.digest FOR UPDATE OF blobs),
+    touched AS (
+        UPDATE blobs SET changed_at = now() FROM held
+        WHERE (blobs.kind, blobs.digest) = (held.kind, held.digest) AND blobs.state IN ('pending', 'stored'))
+    DELETE FROM blob_references WHERE owner = :owner
     AND NOT EXISTS (SELECT FROM asked
         WHERE (asked.kind, asked.digest) = (blob_references.kind, blob_references.digest))""")  # noqa: S608  # of constants
 _DROP = text("DELETE FROM blob_leases WHERE holder = :holder")
@@ -207,7 +216,7 @@ class BlobStore:
         }
 
     def release(self, owner: str, *, kept: Iterable[StorageKey]) -> None:
-        """Remove an owner's references to all other blobs than these."""
+        """Remove an owner's references to all other blobs than these; the collector's grace for them begins."""
         asked = _query_arguments(dict.fromkeys(kept, 0))
         self._session.execute(_RELEASE, asked | {"owner": owner})
 

@@ -40,7 +40,8 @@ _CHECKED = text("""
     WHERE (blobs.kind, blobs.digest, blobs.generation) = (asked.kind, asked.digest, asked.generation)
     AND blobs.state = 'stored'""")
 _REQUEST = text("""
-    UPDATE blobs SET checked_at = '-infinity' WHERE kind = :kind AND digest = :digest AND state = 'stored'""")
+    UPDATE blobs SET checked_at = '-infinity' WHERE kind = :kind AND digest = :digest AND state = 'stored'
+    AND checked_at <= now() - CAST(:age AS interval)""")
 # `pending` too: an object that lies there already is never overwritten, so its writer must take the next generation.
 _MARK = text("""
     UPDATE blobs SET state = 'damaged', changed_at = now()
@@ -52,6 +53,22 @@ _NOTE = text("""
     VALUES (:kind, :digest, :generation, :problem, :expected_bytes, :found_bytes, :found_digest, :found_by,
         :problem IN ('missing', 'unreadable'))
     ON CONFLICT DO NOTHING""")
+# Of files that a rebuild finds named and not stored. They have no generation yet; a writer takes the one after the first.
+_ADD_MISSING = text(f"""
+    WITH asked AS MATERIALIZED (
+        SELECT kind, digest, size FROM unnest(CAST(:kinds AS text[]), CAST(:digests AS text[]), CAST(:sizes AS bigint[]))
+            AS asked (kind, digest, size) ORDER BY kind, digest),
+    added AS (
+        INSERT INTO blobs (kind, digest, generation, state, size)
+        SELECT kind, digest, {FIRST}, 'damaged', size FROM asked ORDER BY kind, digest
+        ON CONFLICT DO NOTHING RETURNING kind, digest, size)
+    INSERT INTO blob_damage (kind, digest, generation, problem, expected_bytes, found_by, quarantined)
+    SELECT kind, digest, {FIRST}, 'missing', size, :found_by, true FROM added ON CONFLICT DO NOTHING""")  # noqa: S608  # of constants
+_REFER_DAMAGED = text("""
+    INSERT INTO blob_references (kind, digest, owner)
+    SELECT kind, digest, :owner FROM blobs JOIN unnest(CAST(:kinds AS text[]), CAST(:digests AS text[]))
+        AS asked (kind, digest) USING (kind, digest)
+    WHERE blobs.state = 'damaged' ORDER BY kind, digest ON CONFLICT DO NOTHING""")
 _RESTORE = text("""
     WITH gone AS (
         DELETE FROM blob_damage WHERE kind = :kind AND digest = :digest AND generation = :generation)
@@ -177,9 +194,9 @@ class DamageStore:
         if rows:
             self._session.execute(_CHECKED, asked)
 
-    def request_check(self, key: StorageKey) -> None:
-        """Let the scrub check a blob before all others."""
-        self._session.execute(_REQUEST, {"kind": key.kind, "digest": key.digest})
+    def request_check(self, key: StorageKey, *, age: timedelta) -> None:
+        """Let the scrub check a blob before all others, unless it was checked within a time."""
+        self._session.execute(_REQUEST, {"kind": key.kind, "digest": key.digest, "age": age})
 
     def add(self, damage: Damage) -> bool:
         """Mark a blob as damaged, unless it was deleted or written anew meanwhile; return whether it was."""
@@ -232,14 +249,21 @@ class DamageStore:
         rows = self._session.execute(_OWNERS, {"kind": key.kind, "digest": key.digest, "limit": limit})
         return [BlobOwner(owner, model, number, target) for owner, model, number, target in rows]
 
+    def add_missing(self, sizes: Mapping[StorageKey, int], *, found_by: str) -> None:
+        """Add blobs that have no row as damaged, since they are not in the storage.
+
+        Args:
+            sizes: Their lengths; 0 where it is not known.
+        """
+        self._session.execute(_ADD_MISSING, _sized(sizes) | {"found_by": found_by})
+
+    def refer_damaged(self, keys: Iterable[StorageKey], owner: str) -> None:
+        """Add references of an owner to those of some blobs that are damaged, so that it is known who needs them."""
+        self._session.execute(_REFER_DAMAGED, _sized(dict.fromkeys(keys, 0)) | {"owner": owner})
+
     def other_sizes(self, sizes: Mapping[StorageKey, int]) -> list[StorageKey]:
         """Return those of some stored blobs whose rows have another size, by keys with generations."""
-        asked = {
-            "kinds": [key.kind for key in sizes],
-            "digests": [key.digest for key in sizes],
-            "sizes": list(sizes.values()),
-        }
-        rows = self._session.execute(_SIZES, asked)
+        rows = self._session.execute(_SIZES, _sized(sizes))
         return [StorageKey(cast("Kind", kind), Digest(digest), number) for kind, digest, number in rows]
 
     def unknown(self, keys: Iterable[StorageKey]) -> list[StorageKey]:
@@ -261,6 +285,14 @@ def find_blob(reader: Reader, key: StorageKey) -> BlobRow | None:
     """Return the row of a blob, in one round trip."""
     rows = reader.rows(_FIND, kind=key.kind, digest=key.digest)
     return BlobRow(key.at(rows[0][0]), rows[0][1], rows[0][2]) if rows else None
+
+
+def _sized(sizes: Mapping[StorageKey, int]) -> dict[str, Any]:
+    return {
+        "kinds": [key.kind for key in sizes],
+        "digests": [key.digest for key in sizes],
+        "sizes": list(sizes.values()),
+    }
 
 
 def _arguments(damage: Damage) -> dict[str, Any]:

@@ -165,4 +165,7 @@ def _view(row: SQLBuildAttempt) -> AttemptView:
         code=error.get("code"),
         message=error.get("message"),
         log=Digest(row.log) if row.log else None,
+        log_removed_after_days=(row.log_removed_at - row.ended_at).days
+        if row.log_removed_at and row.ended_at
+        else None,
     )

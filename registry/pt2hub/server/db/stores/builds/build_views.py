@@ -245,6 +245,7 @@ def _view(row: Row[*tuple[Any, ...]], context: _BuildContext) -> BuildView:
         requested_by=read_principal(build.requested_by),
         retried_by=read_principal(build.retried_by),
         cancelled_by=read_principal(build.cancelled_by),
+        rebuilds=build.request.get("artifact") if build.kind == BuildKind.REBUILD else None,
     )
 
 

@@ -195,9 +195,13 @@ class StatisticsStore:
         return [_to_repeated_build(*row) for row in rows]
 
     def _count_unfinished(self) -> dict[tuple[str, str, str], tuple[int, float]]:
-        """Return the number of queued and running builds and the longest wait in seconds, by target, state and kind."""
+        """Return the number of queued and running builds and the longest wait in seconds, by target, state and kind.
+
+        Rebuilds count as builds: they take as long.
+        """
         age = func.extract("epoch", func.now() - func.min(SQLBuild.queued_at))
-        what = (SQLBuild.target, SQLBuild.state, SQLBuild.kind)
+        kind = case((SQLBuild.kind == BuildKind.MEASURE, BuildKind.MEASURE), else_=BuildKind.BUILD)
+        what = (SQLBuild.target, SQLBuild.state, kind)
         rows = self._session.execute(
             select(*what, func.count(), age)
             .where(SQLBuild.state.in_((BuildState.QUEUED, BuildState.RUNNING)))

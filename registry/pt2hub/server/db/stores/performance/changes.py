@@ -22,7 +22,7 @@ from pt2hub.wire.performance import EventView
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
 
-    from sqlalchemy import ColumnElement, Row, Table
+    from sqlalchemy import ColumnElement, Row, Select, Table
     from sqlalchemy.orm import InstrumentedAttribute, Session
 
 _EVENTS = cast("Table", SQLEvent.__table__)
@@ -238,20 +238,48 @@ class EventStore:
             after: Time and id of the previous page's last event; None for the newest.
         """
         place = (SQLEvent.at, SQLEvent.id)
-        own, before = aliased(SQLPoint), aliased(SQLPoint)
         statement = (
-            select(SQLEvent, SQLSeries, SQLModel.name, own.value, before.value)
-            .join(SQLSeries, SQLSeries.id == SQLEvent.series_id)
-            .join(SQLModel, SQLModel.id == SQLEvent.model_id)
-            .outerjoin(own, _at(own, SQLEvent.number))
-            .outerjoin(before, _at(before, SQLEvent.before))
+            _events()
             .where(*self._matching(filters), *only_readable(SQLModel.name))
             .order_by(*(column.desc() for column in place))
             .limit(limit)
-            .execution_options(populate_existing=True)
         )
         if after is not None:
             statement = statement.where(tuple_(*place) < after)
+        return [_view(row) for row in self._session.execute(statement)]
+
+    def of_versions(
+        self, keys: Collection[tuple[int, int, str]], target: str | None, limit: int
+    ) -> list[EventView]:
+        """Return the events of versions, the largest changes of each version first.
+
+        Args:
+            keys: Model id, number and outcome of each version.
+            target: Only for this target; None for all.
+            limit: Maximum number of events of each version.
+        """
+        if not keys:
+            return []
+        mine = (SQLEvent.model_id, SQLEvent.number, SQLEvent.outcome)
+        size = case((SQLEvent.ratio > 0, func.abs(func.ln(SQLEvent.ratio))), else_=0.0)
+        # The median time of a call comes first: it names the change.
+        rank = func.row_number().over(
+            partition_by=mine, order_by=((SQLSeries.metric != "latency_p50"), size.desc(), SQLEvent.id)
+        )
+        ranked = (
+            select(SQLEvent.id.label("id"), rank.label("rank"))
+            .join(SQLSeries, SQLSeries.id == SQLEvent.series_id)
+            .where(tuple_(*mine).in_(list(keys)))
+        )
+        if target is not None:
+            ranked = ranked.where(SQLSeries.target == target)
+        first = ranked.subquery()
+        statement = (
+            _events()
+            .join(first, first.c.id == SQLEvent.id)
+            .where(first.c.rank <= limit)
+            .order_by(first.c.rank)
+        )
         return [_view(row) for row in self._session.execute(statement)]
 
     def _matching(self, filters: Mapping[str, str | int | None]) -> list[ColumnElement[bool]]:
@@ -264,6 +292,19 @@ class EventStore:
             "outcome": SQLEvent.outcome == filters.get("outcome"),
         }
         return [condition for name, condition in columns.items() if filters.get(name) is not None]
+
+
+def _events() -> Select[SQLEvent, SQLSeries, str, float | None, float | None]:
+    """Select events with their series, models and both points."""
+    own, before = aliased(SQLPoint), aliased(SQLPoint)
+    return (
+        select(SQLEvent, SQLSeries, SQLModel.name, own.value, before.value)
+        .join(SQLSeries, SQLSeries.id == SQLEvent.series_id)
+        .join(SQLModel, SQLModel.id == SQLEvent.model_id)
+        .outerjoin(own, _at(own, SQLEvent.number))
+        .outerjoin(before, _at(before, SQLEvent.before))
+        .execution_options(populate_existing=True)
+    )
 
 
 def _at(point: type[SQLPoint], number: InstrumentedAttribute[int]) -> ColumnElement[bool]:

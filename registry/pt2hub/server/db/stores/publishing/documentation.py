@@ -77,6 +77,11 @@ class DocumentationStore:
         """Replace the documentation of the revision before; return False if there is another one by now."""
         return self._put(version_id, change, _TABLE.c.revision == change.revision - 1)
 
+    def is_older(self, version_id: int, change: DocumentationChange) -> bool:
+        """Return whether the present documentation of a version is of an earlier revision."""
+        row = self._session.get(SQLVersionDocumentation, version_id)
+        return row is None or row.revision < change.revision
+
     def restore(self, version_id: int, change: DocumentationChange) -> bool:
         """Add documentation from a manifest; return False if there is the same or a later one."""
         return self._put(version_id, change, _TABLE.c.revision < change.revision)

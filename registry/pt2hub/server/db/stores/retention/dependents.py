@@ -9,7 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from sqlalchemy import text
+from sqlalchemy import bindparam, text
+from sqlalchemy.dialects.postgresql import JSONB
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -65,6 +66,10 @@ _TOUCH = text("""
     UPDATE blobs SET changed_at = now() FROM held
     WHERE (blobs.kind, blobs.digest) = (held.kind, held.digest) AND blobs.state IN ('pending', 'stored')""")
 _UNREFER = text("DELETE FROM blob_references WHERE owner = ANY(:owners)")
+_LEAVE = text("UPDATE aliases SET version_id = NULL WHERE version_id = ANY(:versions) RETURNING name")
+_FORGET_MARK = text("DELETE FROM journal_outbox WHERE kind = 'alias' AND key = :key").bindparams(
+    bindparam("key", type_=JSONB)
+)
 _FORGET_SERIES = text("""
     UPDATE series SET newest_at = points.newest, changed_at = clock_timestamp()
     FROM (
@@ -261,6 +266,15 @@ class DependentStore:
         for statement in _ROWS_OF_VERSIONS if doomed.whole else _ROWS_OF_BUILD:
             self._session.execute(statement, given)
         self._session.execute(_FORGET_SERIES, {"series": series})
+
+    def leave(self, doomed: Doomed) -> None:
+        """Take aliases off versions that were deleted in a later database, without a move of their own.
+
+        The moves that came later are in the journal, which follows the last one that an alias has. So the journal is
+        not to hear of this either.
+        """
+        for alias in self._session.scalars(_LEAVE, {"versions": list(doomed.versions)}).all():
+            self._session.execute(_FORGET_MARK, {"key": [doomed.model, alias]})
 
     def remove_model(self, model_id: int) -> None:
         """Remove a model without versions, with its aliases, their history, its policies, labels and empty series."""

@@ -33,6 +33,23 @@ _BURY = text("""
     WHERE blobs.state IN ('pending', 'stored', 'damaged')""")
 
 
+# What was published after the deletion, under a number that an older pt2hub gave away again, is another version.
+_VERSIONS = text("""
+    SELECT DISTINCT models.name, versions.number FROM tombstones JOIN models ON models.name = tombstones.model
+    JOIN versions ON versions.model_id = models.id AND versions.number = tombstones.number
+    WHERE tombstones.kind = 'version' AND (versions.created_at <= tombstones.at OR EXISTS (
+        SELECT FROM builds JOIN artifacts ON artifacts.build_id = builds.id
+        WHERE builds.version_id = versions.id AND artifacts.digest = ANY(tombstones.artifacts)))
+    ORDER BY models.name, versions.number""")
+_BUILDS = text("""
+    SELECT builds.id FROM builds JOIN tombstones ON tombstones.kind = 'build' AND tombstones.name = builds.id
+    ORDER BY builds.id""")
+_MODELS = text("""
+    SELECT DISTINCT models.name FROM models JOIN tombstones ON tombstones.kind = 'model' AND tombstones.name = models.name
+    WHERE models.created_at <= tombstones.at
+    AND NOT EXISTS (SELECT FROM versions WHERE versions.model_id = models.id) ORDER BY models.name""")
+
+
 @dataclass(frozen=True, slots=True)
 class Tombstone:
     """What remains of a deleted thing.
@@ -127,6 +144,18 @@ class TombstoneStore:
         listed = any_(literal(list(names), ARRAY(Text)))
         statement = select(SQLTombstone.name).where(SQLTombstone.kind == kind, SQLTombstone.name == listed)
         return set(self._session.scalars(statement))
+
+    def present_versions(self) -> list[tuple[str, int]]:
+        """Return model and number of the deleted versions that have rows all the same, as after a restore."""
+        return [(model, number) for model, number in self._session.execute(_VERSIONS)]
+
+    def present_builds(self) -> list[str]:
+        """Return the ids of the deleted builds that have rows all the same."""
+        return list(self._session.scalars(_BUILDS))
+
+    def present_models(self) -> list[str]:
+        """Return the deleted models that have rows all the same, and no versions."""
+        return list(self._session.scalars(_MODELS))
 
     def last_number(self, model: str) -> int:
         """Return the highest number of a model's deleted versions, 0 where there is none."""

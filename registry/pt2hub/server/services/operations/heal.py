@@ -23,13 +23,18 @@ if TYPE_CHECKING:
     from pt2hub.server.db.stores.blobs.damage import BlobOwner
     from pt2hub.server.services.blobs.blob_writes import BlobService
     from pt2hub.server.services.blobs.damage import DamageService
+    from pt2hub.server.services.builds.rebuilds import RebuildService
 
 _HOLDER = "api"
 _PAGE = 100
 _UPLOADED = "Publish the same spec with the same files again: the client uploads what is damaged, and nothing is built."
 _BUILT = (
-    "No command reproduces it: compilers do not write the same bytes twice. A cache of a client that pulled it, a mirror "
-    "or a backup may have it; otherwise yank the version and publish it anew."
+    "A build wrote it. A cache of a client that pulled it, a mirror or a backup may have it, and pt2hub admin heal --rebuild "
+    "builds it again, which helps if the build writes the same bytes; otherwise yank the version and publish it anew."
+)
+_RECORDED = (
+    "No build writes it again: it contains times. A cache of a client that pulled it, a mirror or a backup may have it; "
+    "otherwise yank the version and publish it anew."
 )
 _DOCUMENTATION = (
     "Attach the file again: pt2hub file add. A manifest is replaced by the next change of the documentation."
@@ -60,13 +65,21 @@ class HealSource(Protocol):
 class HealService:
     """Replaces damaged blobs."""
 
-    def __init__(self, sessions: Sessions, blobs: BlobService, damage: DamageService) -> None:
+    def __init__(
+        self, sessions: Sessions, blobs: BlobService, damage: DamageService, rebuilds: RebuildService
+    ) -> None:
         self._sessions = sessions
         self._blobs = blobs
         self._damage = damage
+        self._rebuilds = rebuilds
 
     def heal(
-        self, digests: Sequence[Digest], sources: Sequence[HealSource], *, by: Actor = SERVER
+        self,
+        digests: Sequence[Digest],
+        sources: Sequence[HealSource],
+        *,
+        rebuild: bool = False,
+        by: Actor = SERVER,
     ) -> Iterator[HealOutcome]:
         """Replace damaged blobs, and yield what became of each.
 
@@ -75,17 +88,18 @@ class HealService:
         Args:
             digests: Which ones, checked first; empty for all that are known to be damaged.
             sources: Where to look for the bytes, in this order.
+            rebuild: Whether to have built again what no source has and a build made.
             by: Who replaces them, for the audit log.
         """
         self._damage.recheck()
         if not digests:
             for key in self._known():
-                yield self._heal(key, sources, by)
+                yield self._heal(key, sources, by, rebuild=rebuild)
             return
         for digest in digests:
             keys = self._examine(digest)
             for key in keys:
-                yield self._heal(key, sources, by)
+                yield self._heal(key, sources, by, rebuild=rebuild)
             if not keys:
                 yield HealOutcome("blobs", digest, "intact")
 
@@ -111,7 +125,9 @@ class HealService:
         damaged = {StorageKey(row.key.kind, digest) for row in rows if row and row.state == "damaged"}
         return sorted(damaged | set(unstored))
 
-    def _heal(self, key: StorageKey, sources: Sequence[HealSource], by: Actor) -> HealOutcome:
+    def _heal(
+        self, key: StorageKey, sources: Sequence[HealSource], by: Actor, *, rebuild: bool
+    ) -> HealOutcome:
         with self._sessions.begin() as session:
             owners = DamageStore(session).owners(key)
         models = sorted({owner.model for owner in owners if owner.model})
@@ -130,7 +146,25 @@ class HealService:
                     advice = f"{refused.message} {refused.hint or ''}".strip()
                     return HealOutcome(key.kind, key.digest, "damaged", None, needed_by, advice)
                 return HealOutcome(key.kind, key.digest, "healed", source.name, needed_by)
-        return HealOutcome(key.kind, key.digest, "damaged", None, needed_by, _advice(owners))
+        if rebuild and key.kind == "blobs" and (build := self._rebuilds.request(key.digest, by=by)):
+            advice = f"Build {build} builds it again: pt2hub logs -f {build}"
+            return HealOutcome(key.kind, key.digest, "damaged", None, needed_by, advice, rebuild=build)
+        return self._describe(key, owners, needed_by)
+
+    def _describe(
+        self, key: StorageKey, owners: Sequence[BlobOwner], needed_by: tuple[str, ...]
+    ) -> HealOutcome:
+        """Return what can be done about a blob that no source has, and what became of its latest rebuild."""
+        built = key.kind == "blobs" and self._rebuilds.can_rebuild(key.digest)
+        latest = self._rebuilds.latest(key.digest) if built else None
+        advice = _advice(owners, built=built)
+        if latest:
+            told = (latest.error or {}).get("message")
+            result = f"{latest.state}: {told}" if told else str(latest.state)
+            advice = f"Rebuild {latest.id} {result}. {advice}"
+        return HealOutcome(
+            key.kind, key.digest, "damaged", None, needed_by, advice, rebuild=latest.id if latest else None
+        )
 
     def _known(self) -> Iterator[StorageKey]:
         after = ("", "")
@@ -143,13 +177,19 @@ class HealService:
             after = found[-1].kind, found[-1].digest
 
 
-def _advice(owners: Sequence[BlobOwner]) -> str:
-    """Return what can be done about a blob that no source has."""
+def _advice(owners: Sequence[BlobOwner], *, built: bool) -> str:
+    """Return what can be done about a blob that no source has.
+
+    Args:
+        built: Whether it is code or weights that a build made.
+    """
+    if built:
+        return _BUILT
     kinds = {owner.name.partition(":")[0] for owner in owners}
     if "version" in kinds:
         return _UPLOADED
     if "artifact" in kinds:
-        return _BUILT
+        return _RECORDED
     if "documentation" in kinds:
         return _DOCUMENTATION
     return _LOG if kinds else _UNNEEDED

@@ -1,0 +1,286 @@
+"""The answer of comparisons as one sentence: better or worse, where and by how much."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from itertools import groupby
+from typing import TYPE_CHECKING
+
+from pt2hub.domain.performance.metric_groups import GROUPS, MAIN_METRICS, group_of
+from pt2hub.rendering.changes import format_change
+from pt2hub.rendering.comparison_words import ABSENT, UNCHANGED, explain_reason, outcome_word
+from pt2hub.rendering.lists import all_targets, count_word, join_words
+from pt2hub.rendering.reasons import percentage
+from pt2hub.rendering.targets import short_target
+from pt2hub.wire.performance import MetricComparison
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from pt2hub.wire.performance import ComparisonView, SideView
+
+_ORDER = ("worse", "mixed", "better", "same", "inconclusive", "not comparable", ABSENT)
+"""Findings in the order in which a sentence names them."""
+_COMPARED = frozenset(("worse", "mixed", "better", "same"))
+_MAX_NAMED = 2
+"""Targets that a sentence names; of more it says how many."""
+_SUBJECTS = {
+    "latency_p95": "the 95th percentile",
+    "latency_p99": "the 99th percentile",
+    "throughput": "throughput",
+    "first_inference": "the first call",
+    "load_time": "loading",
+    "speedup": "the speedup over eager",
+    "host_memory_peak": "host memory",
+    "device_memory_peak": "device memory",
+    "package_bytes": "the package",
+    "code_bytes": "the code",
+    "weights_bytes": "the weights",
+    "relative_error": "the numerical error",
+}
+_QUIET = ("memory", "size")
+"""Groups that a sentence also names where nothing changed in them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """The answer to a question, in words.
+
+    Attributes:
+        tone: `good`, `bad`, `warn` or `calm`.
+    """
+
+    tone: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class SpeedFinding:
+    """What is known of the speed on one target.
+
+    Attributes:
+        state: One of `better`, `worse`, `mixed`, `same`, `inconclusive`, `not comparable` and `not measured`.
+        item: The measurement that says it; None where there is none.
+        other: Of `mixed`, the strongest improvement.
+    """
+
+    target: str
+    state: str
+    item: MetricComparison | None = None
+    other: MetricComparison | None = None
+
+
+def answer_comparison(views: Sequence[ComparisonView]) -> Answer:
+    """Answer whether the second side is better or worse.
+
+    Args:
+        views: Comparisons of the same two versions, one for each target; at least one.
+    """
+    found = [find_speed(view) for view in views]
+    speed = _of_one(views[0], found[0]) if len(views) == 1 else _of_many(views[0], found)
+    others, tones = _other_clauses(views)
+    return Answer(_tone(found, tones), "; ".join((speed, *others)) + ".")
+
+
+def find_speed(view: ComparisonView) -> SpeedFinding:
+    """Return what a comparison says of the median time of a call, or of the throughput where that is not measured."""
+    target = view.after.target
+    for name in MAIN_METRICS:
+        found = [item for item in view.metrics if item.metric == name and not _is_absent(item)]
+        if found:
+            return _summarize(target, found)
+    missing = next((item for item in view.metrics if item.metric in MAIN_METRICS), None)
+    return SpeedFinding(target, ABSENT, missing)
+
+
+def changed_subjects(view: ComparisonView) -> list[str]:
+    """Return what else changed, apart from the speed: `device memory is 12.0 % larger`."""
+    return _other_clauses([view])[0]
+
+
+def _is_absent(item: MetricComparison) -> bool:
+    return item.reason == "not_measured"
+
+
+def _summarize(target: str, found: Sequence[MetricComparison]) -> SpeedFinding:
+    worse, better = (
+        max((item for item in found if item.outcome == outcome), key=_strength, default=None)
+        for outcome in ("worse", "better")
+    )
+    if worse and better:
+        return SpeedFinding(target, "mixed", worse, better)
+    if worse or better:
+        item = worse or better
+        return SpeedFinding(target, "worse" if worse else "better", item)
+    same = next((item for item in found if item.outcome == "same"), None)
+    item = same or found[0]
+    return SpeedFinding(target, "same" if same else outcome_word(item), item)
+
+
+def _strength(item: MetricComparison) -> float:
+    return abs(math.log(item.ratio)) if item.ratio and item.ratio > 0 and math.isfinite(item.ratio) else 0.0
+
+
+def _of_one(view: ComparisonView, found: SpeedFinding) -> str:
+    after, before = _names(view)
+    where = "" if view.across else f" on {short_target(found.target)}"
+    item = found.item
+    if found.state in ("worse", "better") and item:
+        return f"{after} is {_amount(item)}{_at_batch(view, item)} than {before}{where}"
+    if found.state == "mixed" and item and found.other:
+        both = (
+            f"{_amount(item)} at batch {item.batch} and {_amount(found.other)} at batch {found.other.batch}"
+        )
+        return f"{after} is {both} than {before}{where}"
+    if found.state == "same" and item:
+        limit = f", within the limit of {percentage(item.min_effect)}" if item.min_effect else ""
+        return f"{after} is as fast as {before}{where}{limit}"
+    if found.state == "inconclusive" and item:
+        why = explain_reason(item)
+        return f"It is inconclusive whether {_lower(after)} is as fast as {before}{where}: {why}"
+    if found.state == "not comparable" and item:
+        return f"The speeds of {_lower(after)} and {before}{where} are not comparable: {explain_reason(item)}"
+    return f"The speed of {_unmeasured(item, _lower(after), before)}{where} is not measured"
+
+
+def _unmeasured(item: MetricComparison | None, after: str, before: str) -> str:
+    if item is None or (item.before is None and item.after is None):
+        return f"{after} and {before}"
+    return after if item.after is None else before
+
+
+def _at_batch(view: ComparisonView, item: MetricComparison) -> str:
+    """Return the batch size where others of the metric did not change."""
+    alike = [other for other in view.metrics if other.metric == item.metric]
+    partly = any(other.outcome != item.outcome for other in alike)
+    return f" at batch {item.batch}" if partly and item.batch else ""
+
+
+def _of_many(view: ComparisonView, found: Sequence[SpeedFinding]) -> str:
+    after, before = _names(view)
+    ordered = sorted(found, key=lambda item: _ORDER.index(item.state))
+    groups = [(state, list(same)) for state, same in groupby(ordered, key=lambda item: item.state)]
+    names = [item.target for item in found]
+    if len(groups) == 1:
+        return _uniform(groups[0][0], groups[0][1], after, before)
+    (state, first), *rest = groups
+    if state not in _COMPARED:
+        clauses = [f"{state} on {_targets(same, names)}" for state, same in groups]
+        return f"The comparison of {_lower(after)} with {before} is {join_words(clauses)}"
+    verb = f"as fast as {before}" if state == "same" else f"{_range(state, first)} than {before}"
+    clauses = [f"{verb} on {_targets(first, names)}"]
+    clauses += [f"{_range(state, same)} on {_targets(same, names)}" for state, same in rest]
+    return f"{after} is {join_words(clauses)}"
+
+
+def _uniform(state: str, found: Sequence[SpeedFinding], after: str, before: str) -> str:
+    every = all_targets(len(found))
+    if state in ("worse", "better", "mixed"):
+        return f"{after} is {_range(state, found)} than {before} on {every}"
+    if state == "same":
+        return f"{after} is as fast as {before} on {every}, within the limits"
+    if state == "inconclusive":
+        return f"It is inconclusive on {every} whether {_lower(after)} is as fast as {before}"
+    if state == ABSENT:
+        return f"The speeds of {_lower(after)} and {before} are not measured on any of {count_word(len(found))} targets"
+    reasons = {explain_reason(item.item) for item in found if item.item}
+    why = f": {reasons.pop()}" if len(reasons) == 1 else ""
+    return f"The speeds of {_lower(after)} and {before} are not comparable on any of {count_word(len(found))} targets{why}"
+
+
+def _range(state: str, found: Sequence[SpeedFinding]) -> str:
+    """Return a finding of several targets: `3.1 to 10.5 % faster`."""
+    if state == "mixed":
+        return "faster or slower by batch size"
+    if state == "same":
+        return "as fast, within the limit,"
+    items = sorted((item.item for item in found if item.item), key=_strength)
+    if state not in ("worse", "better") or not items:
+        return state
+    low, high = _amount(items[0]), _amount(items[-1])
+    if low == high:
+        return high
+    one, _, way = low.partition(" % ")
+    return f"{one} to {high}" if way and high.endswith(f" % {way}") else f"{low} to {high}"
+
+
+def _amount(item: MetricComparison) -> str:
+    return format_change(item.ratio or 1.0, item.metric, item.unit)
+
+
+def _targets(found: Sequence[SpeedFinding], among: Sequence[str]) -> str:
+    if len(found) <= _MAX_NAMED:
+        return join_words(short_target(item.target, among) for item in found)
+    return f"{len(found)} of {len(among)} targets"
+
+
+def _names(view: ComparisonView) -> tuple[str, str]:
+    """Return what a sentence calls the second and the first side; the second begins the sentence."""
+    before, after = view.before, view.after
+    if before.model == after.model and before.number == after.number:
+        return f"Version {after.number} on {_where(after)}", f"on {_where(before)}"
+    one = f"Version {after.number}" if before.model == after.model else f"{after.model}@{after.number}"
+    other = f"version {before.number}" if before.model == after.model else f"{before.model}@{before.number}"
+    return (f"{one} on {_where(after)}", f"{other} on {_where(before)}") if view.across else (one, other)
+
+
+def _where(side: SideView) -> str:
+    return short_target(side.target)
+
+
+def _lower(name: str) -> str:
+    return name.replace("Version ", "version ", 1)
+
+
+def _other_clauses(views: Sequence[ComparisonView]) -> tuple[list[str], list[str]]:
+    """Return clauses on everything but the main metric, and the outcomes of what changed."""
+    clauses, outcomes, unchanged = [], [], []
+    said = {find_speed(view).state for view in views}
+    for group in GROUPS:
+        items = [item for view in views for item in view.metrics if group_of(item.metric) == group]
+        changed = [item for item in items if item.outcome in ("worse", "better")]
+        if group == "speed":  # other times of calls move with the median: only another direction is news
+            changed = [item for item in changed if item.outcome not in said and "mixed" not in said]
+        if changed and group != "build":
+            clauses += _changed_clauses(changed, several=len(views) > 1)
+            outcomes += [item.outcome for item in changed]
+        elif group in _QUIET and _is_unchanged(items):
+            unchanged.append(group)
+    for found in views[0].evaluations:
+        if found.outcome in ("worse", "better"):
+            clauses.append(f"{found.metric} is {found.outcome}")
+            outcomes.append(found.outcome)
+    if unchanged:
+        clauses.append(f"{join_words(unchanged)} {'is' if len(unchanged) == 1 else 'are'} {UNCHANGED}")
+    return clauses, outcomes
+
+
+def _is_unchanged(items: Iterable[MetricComparison]) -> bool:
+    """Return whether everything that was measured of a group is within its limit."""
+    outcomes = {item.outcome for item in items if not _is_absent(item)}
+    return outcomes == {"same"}
+
+
+def _changed_clauses(changed: Iterable[MetricComparison], *, several: bool) -> list[str]:
+    """Return the strongest regression and the strongest improvement of a group.
+
+    Args:
+        several: Whether they are of several targets, of which the strongest is named.
+    """
+    up_to = "up to " if several else ""
+    items = [item for item in changed if item.metric in _SUBJECTS]
+    found = [
+        max((item for item in items if item.outcome == outcome), key=_strength, default=None)
+        for outcome in ("worse", "better")
+    ]
+    return [f"{_SUBJECTS[item.metric]} is {up_to}{_amount(item)}" for item in found if item]
+
+
+def _tone(found: Sequence[SpeedFinding], others: Sequence[str]) -> str:
+    states = {item.state for item in found}
+    if states & {"worse", "mixed"}:
+        return "bad"
+    if "worse" in others or not states & _COMPARED:
+        return "calm" if states == {ABSENT} and "worse" not in others else "warn"
+    return "good" if "better" in (*states, *others) else "calm"
