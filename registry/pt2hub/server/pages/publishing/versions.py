@@ -180,7 +180,7 @@ def _compare_with(view: VersionView, number: int | None) -> TargetOverview | Non
         return None
     before, after = f"{view.model}@{number}", f"{view.model}@{view.number}"
     try:
-        return compare_targets(before, after, both[:_MAX_COMPARED], services.comparisons.compare)
+        return compare_targets(before, after, both[:_MAX_COMPARED], services.comparisons)
     except Pt2hubError:  # deleted meanwhile
         return None
 
