@@ -89,7 +89,7 @@ def find_speed(view: ComparisonView) -> SpeedFinding:
     for name in MAIN_METRICS:
         found = [item for item in view.metrics if item.metric == name and not _is_absent(item)]
         if found:
-            return summarize_speed(target, found)
+            return _summarize(target, found)
     missing = next((item for item in view.metrics if item.metric in MAIN_METRICS), None)
     return SpeedFinding(target, ABSENT, missing)
 
@@ -103,8 +103,7 @@ def _is_absent(item: MetricComparison) -> bool:
     return item.reason == "not_measured"
 
 
-def summarize_speed(target: str, found: Sequence[MetricComparison]) -> SpeedFinding:
-    """Return what the comparisons of one metric on a target say, at least one: the strongest change at any batch size."""
+def _summarize(target: str, found: Sequence[MetricComparison]) -> SpeedFinding:
     worse, better = (
         max((item for item in found if item.outcome == outcome), key=_strength, default=None)
         for outcome in ("worse", "better")

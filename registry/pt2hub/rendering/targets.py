@@ -21,12 +21,6 @@ _GPUS = {
     "sm120": "RTX 50",
 }
 """The GPU by which people know a compute capability (NVIDIA, "CUDA GPU Compute Capability")."""
-_CPUS = {
-    "x86_64": "any x86-64 CPU",
-    "x86_64_v2": "CPU with SSE4.2 (x86-64-v2)",
-    "x86_64_v3": "CPU with AVX2 (x86-64-v3)",
-    "x86_64_v4": "CPU with AVX-512 (x86-64-v4)",
-}
 
 
 def short_target(name: str, among: Iterable[str] = ()) -> str:
@@ -48,19 +42,17 @@ def short_target(name: str, among: Iterable[str] = ()) -> str:
     return name if any(other.cuda == target.cuda for other in alike) else f"{short} · cu{target.cuda}"
 
 
-def explain_target(name: str) -> str:
-    """Return what a target's artifacts run on: `torch 2.13, CUDA 13.0, H100 (sm90)`; empty for an unknown target."""
+def describe_target(name: str) -> str:
+    """Return where artifacts of a target run: `torch 2.13, CUDA 13.0, GPUs of compute capability 9.0`."""
     target = _parse(name)
-    if target is None:
-        return ""
-    if not target.exists:
-        return "no machine: the no-op toolchain compiles nothing"
+    if target is None or not target.exists:
+        return "nowhere: a placeholder" if target else name
     release = f"torch {target.torch}"
-    if target.cuda is None:
-        return f"{release}, {_CPUS.get(target.arch, target.arch)}"
-    known = _GPUS.get(target.arch.rstrip("a"))
-    newer = " or a newer GPU of its family" if target.is_portable else ""
-    return f"{release}, CUDA {target.cuda[:-1]}.{target.cuda[-1]}, {f'{known} ({target.arch})' if known else target.arch}{newer}"
+    if target.cuda:
+        capability = target.arch.removeprefix("sm").rstrip("a")
+        cuda = f"CUDA {target.cuda[:-1]}.{target.cuda[-1]}"
+        return f"{release}, {cuda}, GPUs of compute capability {capability[:-1]}.{capability[-1]}"
+    return f"{release}, {target.arch.replace('x86_64_', 'x86-64-').replace('x86_64', 'x86-64')} CPUs"
 
 
 def _parse(name: str) -> Target | None:

@@ -1,8 +1,8 @@
-"""Page of a version: targets, spec, verification, provenance and pull commands."""
+"""Page of a version: whether it may be promoted, how to load it, where it runs, and everything it consists of."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -11,32 +11,24 @@ from markupsafe import Markup
 
 from pt2hub.domain.attached_files.kinds import FileKind
 from pt2hub.domain.builds import BuildState
-from pt2hub.domain.lineage import Relation
+from pt2hub.domain.names import PRODUCTION_PREFIXES
 from pt2hub.domain.performance.measurements import MeasurementState
-from pt2hub.domain.targets import parse_target
 from pt2hub.domain.verification_reports import VerificationReport
-from pt2hub.errors import NotFound, Pt2hubError
-from pt2hub.rendering.changes import format_change
-from pt2hub.rendering.comparison_answers import find_speed, summarize_speed
-from pt2hub.rendering.comparison_words import outcome_word
+from pt2hub.errors import BlobDamaged, NotFound, Pt2hubError
 from pt2hub.rendering.lineage import ancestor_tree, descendant_tree
-from pt2hub.rendering.promotions import check_rows
 from pt2hub.rendering.sheets import attempts, isolation_text, state_text
-from pt2hub.rendering.targets import explain_target
 from pt2hub.rendering.waits import Piece, compose_note
-from pt2hub.server.api import permissions
 from pt2hub.server.api.context import container
 from pt2hub.server.api.visitors import visitor
+from pt2hub.server.blobs.keys import StorageKey
 from pt2hub.server.pages.blueprint import routes
 from pt2hub.server.pages.numbers import MAX_VERSION
 from pt2hub.server.pages.performance.change_groups import MAX_EVENTS, group_changes
-from pt2hub.server.pages.promotion.alias_cards import pick_production
+from pt2hub.server.pages.performance.target_comparisons import compare_targets
 from pt2hub.server.pages.promotion.alias_forms import AliasForm
-from pt2hub.server.pages.promotion.speed_texts import SpeedText, describe_speed
 from pt2hub.server.pages.publishing.card import MAX_CARD_BYTES, render_card
 from pt2hub.server.pages.publishing.labels import show_labels
-from pt2hub.server.pages.publishing.load_snippets import compose_snippets
-from pt2hub.server.pages.publishing.version_answer import PromotionState, answer_version
+from pt2hub.server.pages.publishing.version_answers import Standing, answer_version
 from pt2hub.server.pages.templates import page
 from pt2hub.server.views.artifact_summaries import ArtifactSummary
 from pt2hub.wire.artifacts import DamagedPart
@@ -50,22 +42,18 @@ if TYPE_CHECKING:
 
     from flask import Response
 
-    from pt2hub.rendering.comparison_answers import SpeedFinding
-    from pt2hub.server.views.version_speeds import VersionSpeeds
-    from pt2hub.wire.performance import PromotionCheckResult
+    from pt2hub.server.pages.performance.target_comparisons import TargetOverview, TargetRow
     from pt2hub.wire.responses import AliasView, VersionSummary, VersionView
 
 DONE = {
     "published": "Published. The builds below are queued for workers of their targets.",
     "yanked": "Version yanked. Names without a version and aliases pass it over; its number and digests still resolve.",
     "unyanked": "The yank of the version has ended.",
-    "derived": "Lineage recorded.",
     "published-again": "A version with this spec and these weights already exists; missing targets were added to it.",
 }
-_LATENCY = "latency_p50"
 _MAX_CHANGES = 20
-_MAX_CHECKED_TARGETS = 12
-"""Targets up to which the page evaluates the policy itself; each takes a few statements."""
+_MAX_COMPARED = 6
+"""Targets compared with production; each takes a few statements."""
 _MAX_EARLIER = 10
 """Earlier versions to search for one to compare with."""
 
@@ -98,8 +86,6 @@ class Row:
         note: Why the build waits, and its attempts.
         isolation: The build's isolation as text, None without an artifact.
         damaged: Damaged parts of its artifact.
-        runs_on: The machines that its artifact runs on.
-        speed: Its latency, and how it compares with the version in production.
     """
 
     build: BuildView
@@ -110,8 +96,6 @@ class Row:
     report: VerificationReport | None = None
     isolation: str | None = None
     damaged: tuple[DamagedPart, ...] = ()
-    runs_on: str = ""
-    speed: SpeedText = field(default_factory=SpeedText)
 
     @property
     def is_unmeasured(self) -> bool:
@@ -125,12 +109,11 @@ def version(team: str, name: str, number: int) -> Response:
     """Show a version."""
     services, whole = container(), f"{team}/{name}"
     view = services.publish.version(whole, number)
+    rows = _rows(view)
     aliases = services.aliases.aliases(whole).aliases
-    production = pick_production(aliases)
-    speeds = services.performance.target_speeds(whole, number, production.number if production else None)
-    state = _promotion_state(view, production, speeds)
-    rows = _rows(view, speeds, state)
     lineage = services.lineage.lineage(whole, number)
+    model = services.catalog.model(whole)
+    standing, speeds = _standing(view, aliases)
     return page(
         "version.html",
         section="models",
@@ -144,30 +127,66 @@ def version(team: str, name: str, number: int) -> Response:
         reference=f"{whole}@{number}",
         rows=rows,
         unmeasured_rows=[row for row in rows if row.is_unmeasured],
-        snippets=compose_snippets(
-            f"{whole}@{number}",
-            [row.artifact for row in rows if row.artifact],
-            site=request.host_url,
-            needs_token=permissions.needs_token(),
-        ),
-        relations=list(Relation),
-        targets=[build.target for build in view.builds],
+        pulls=_pulls(view, rows),
         spec=write_document(services.publish.document(whole, number)),
         aliases=[alias for alias in aliases if alias.number == number],
-        model=services.catalog.model(whole),
+        model=model,
+        standing=standing,
+        answer=answer_version(standing),
+        speeds=speeds,
+        targets=[row.build.target for row in rows],
         policy=services.policies.policy(whole),
-        alias_form=AliasForm.of(aliases, number=str(number)),
+        alias_form=AliasForm.of(aliases, alias=_alias_to_move(standing), number=str(number)),
         changes=group_changes(
             services.comparisons.events(model=whole, number=number, limit=MAX_EVENTS).events, _MAX_CHANGES
         ),
-        answer=answer_version(view, state),
-        promotion=state,
-        checks=check_rows(state.checks),
         earlier=_earlier(view, services.catalog.versions(whole, before=number, limit=_MAX_EARLIER).versions),
         done=DONE.get(request.args.get("done", "")),
         file_urls=(urls := _file_urls(view)),
         card=_card(view, urls),
     )
+
+
+def _standing(view: VersionView, aliases: Sequence[AliasView]) -> tuple[Standing, dict[str, TargetRow]]:
+    """Return what decides whether the version may be promoted, and its speed against production by target."""
+    production = min(
+        (alias for alias in aliases if alias.name.lower().startswith(PRODUCTION_PREFIXES)),
+        key=lambda alias: (len(alias.name), alias.name),
+        default=None,
+    )
+    standing = Standing(view, production)
+    if production is None or standing.is_in_production or view.yanked:
+        return standing, {}
+    reader = visitor()
+    try:
+        preview = container().aliases.preview(
+            view.model, production.name, view.number, by=reader.principal if reader else None
+        )
+    except Pt2hubError:  # it has no artifact yet
+        return standing, {}
+    overview = _compare_with(view, production.number)
+    speeds = {row.target: row for row in overview.rows} if overview else {}
+    return Standing(view, production, preview, overview.answer if overview else None), speeds
+
+
+def _compare_with(view: VersionView, number: int | None) -> TargetOverview | None:
+    """Compare with another version on the targets that both have artifacts for, None without any."""
+    services = container()
+    there = (
+        {item.target for item in services.artifact_summaries.artifacts(view.model, number)} if number else ()
+    )
+    both = [build.target for build in view.builds if build.artifact and build.target in there]
+    if not both:
+        return None
+    before, after = f"{view.model}@{number}", f"{view.model}@{view.number}"
+    try:
+        return compare_targets(before, after, both[:_MAX_COMPARED], services.comparisons)
+    except Pt2hubError:  # deleted meanwhile
+        return None
+
+
+def _alias_to_move(standing: Standing) -> str:
+    return standing.production.name if standing.production and standing.can_be_promoted else ""
 
 
 def _file_urls(view: VersionView) -> dict[str, str]:
@@ -181,10 +200,13 @@ def _card(view: VersionView, urls: dict[str, str]) -> Card | None:
     found = next((item for item in view.files if item.kind == FileKind.CARD), None)
     if found is None:
         return None
+    damage = container().damage
     try:
-        text = container().version_files.text(found, most=MAX_CARD_BYTES)
-    except NotFound as error:  # lost from storage
+        row, size = damage.open(StorageKey.blob(found.digest))
+        data = b"".join(damage.read(row, size, 0, min(size, MAX_CARD_BYTES)))
+    except (NotFound, BlobDamaged) as error:
         return Card(found, Markup(""), error.message)
+    text = data.decode(errors="replace")
     return Card(found, render_card(text, tuple(urls.items())))
 
 
@@ -195,88 +217,13 @@ def _earlier(view: VersionView, below: Sequence[VersionSummary]) -> int | None:
     return next((number for number, found in states if BuildState.SUCCEEDED in found), None)
 
 
-def _promotion_state(
-    view: VersionView, production: AliasView | None, speeds: Sequence[VersionSpeeds]
-) -> PromotionState:
-    """Return what is known of a promotion to production; without an artifact, or in production, there is nothing to ask."""
-    reader = visitor()
-    state = PromotionState(production, has_reader=reader is not None)
-    built = any(build.state == BuildState.SUCCEEDED for build in view.builds)
-    if not built or view.yanked or state.before == view.number:
-        return state
-    if len(view.builds) > _MAX_CHECKED_TARGETS:
-        return replace(state, is_open=True, speed=_compare_speed(view, state.before, speeds, ()))
-    try:
-        preview = container().aliases.preview(
-            view.model, state.alias, view.number, by=reader.principal if reader else None
-        )
-    except Pt2hubError:  # a build or a yank ended this moment
-        return state
-    return replace(
-        state, preview=preview, is_open=True, speed=_compare_speed(view, state.before, speeds, preview.checks)
-    )
-
-
-def _compare_speed(
-    view: VersionView,
-    before: int | None,
-    speeds: Sequence[VersionSpeeds],
-    checks: Sequence[PromotionCheckResult],
-) -> SpeedFinding | None:
-    """Compare the speed with that in production where it is slower, else on the main target: a GPU if there is one.
-
-    Args:
-        checks: What the policy compared already.
-    """
-    both = [item for item in speeds if before in item.values]
-    if before is None or not both:
-        return None
-    target = min(
-        both,
-        key=lambda item: (
-            item.outcome(view.number, before) != "worse",
-            parse_target(item.target).device != "cuda",
-            item.target,
-        ),
-    ).target
-    known = [check.comparison for check in checks if check.target == target and check.comparison]
-    if found := [item for item in known if item.metric == _LATENCY]:
-        return summarize_speed(target, found)
-    try:
-        compared = container().comparisons.compare(
-            f"{view.model}@{before}", f"{view.model}@{view.number}", target=target
-        )
-    except Pt2hubError:  # damaged or deleted
-        return None
-    return find_speed(compared)
-
-
-def _rows(view: VersionView, speeds: Sequence[VersionSpeeds], state: PromotionState) -> tuple[Row, ...]:
-    measured = {item.target: item for item in speeds}
+def _rows(view: VersionView) -> tuple[Row, ...]:
     found = {item.target: item for item in container().artifact_summaries.artifacts(view.model, view.number)}
     damaged = container().damage.parts([item.digest for item in found.values()])
-    rows = (
-        replace(
-            _row(build, found.get(build.target)),
-            runs_on=explain_target(build.target),
-            speed=_speed_text(view.number, state, measured.get(build.target)),
-        )
-        for build in view.builds
-    )
+    rows = (_row(build, found.get(build.target)) for build in view.builds)
     return tuple(
         replace(row, damaged=damaged.get(row.artifact.digest, ())) if row.artifact else row for row in rows
     )
-
-
-def _speed_text(number: int, state: PromotionState, speeds: VersionSpeeds | None) -> SpeedText:
-    """Return the speed on a target; what the comparison on the main target says comes before what two values say."""
-    text, found = describe_speed(speeds, number, state.before), state.speed
-    if speeds is None or found is None or found.item is None or found.target != speeds.target:
-        return text
-    item = found.item
-    exact = format_change(item.ratio or 1.0, item.metric, item.unit)
-    change = exact if item.outcome in ("worse", "better") else outcome_word(item)
-    return SpeedText(text.value, item.outcome, change, f"{exact} than version {state.before}")
 
 
 def _note(build: BuildView) -> list[Piece]:
@@ -298,3 +245,19 @@ def _row(build: BuildView, artifact: ArtifactSummary | None) -> Row:
         report=VerificationReport.of(artifact.verification),
         isolation=isolation_text(str(isolation)) if isolation else None,
     )
+
+
+def _pulls(view: VersionView, rows: tuple[Row, ...]) -> dict[str, str]:
+    """Return commands that load the version by label, the shortest first; none without an artifact."""
+    first = next((row.artifact for row in rows if row.artifact), None)
+    if first is None:
+        return {}
+    name = f"{view.model}@{view.number}"
+    url = url_for("blobs.model", digest=first.digest, _external=True)
+    return {
+        "Python": f'import pt2hub\nmodel = pt2hub.load("{name}")',
+        "CLI": f"pt2hub pull {name}",
+        "As one file": f"pt2hub pull {name} -o model.pt2",
+        "Lock": f"pt2hub lock {name}",
+        "curl": f"curl --fail --output model.pt2 {url}",
+    }
