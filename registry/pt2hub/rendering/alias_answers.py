@@ -92,13 +92,9 @@ def rollback_version(last: AliasMove) -> int | None:
     return last.before if last.before != last.after else None
 
 
-def shorten_reason(reason: str) -> str:
-    """Return a reason as the end of a sentence, in one line and without its period."""
-    text = " ".join(reason.translate(INVISIBLE_CHARACTERS).split()).rstrip(".")
-    return text if len(text) <= _MAX_REASON else f"{text[:_MAX_REASON]}..."
-
-
 def _by(move: AliasMove, was: str) -> str:
-    reason = shorten_reason(move.reason)
+    reason = " ".join(move.reason.translate(INVISIBLE_CHARACTERS).split()).rstrip(".")
+    if len(reason) > _MAX_REASON:
+        reason = f"{reason[:_MAX_REASON]}..."
     end = "" if reason.endswith(("...", "!", "?")) else "."
     return f"{format_ago(move.at)}{was} by {move.by}: {reason}{end}"

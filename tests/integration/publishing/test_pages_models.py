@@ -70,26 +70,68 @@ def test_a_models_page_shows_versions_targets_aliases_policy_and_speed(
     served.services.policies.put(MODEL, {"checks": [check]}, revision=0, by=Actor("ada", admin=True))
     page = read(web, PAGE)
     for said in (
-        V4,
-        GPU,
-        "queued",
-        "succeeded",
+        "CPU v4 · torch 2.13",
+        "prod is on version 2, set ",
+        "Version 3 is newer and ready",
         "newest ready",
         NASTY,
         "5 %",
         "by ada",
         "10.5 ms",
         "batch 2",
+        "within the noise",
     ):
         assert said in page.text
+    html = web.get(PAGE).get_data(as_text=True)
+    for named in (f'title="{V4}"', f'title="{GPU}"', ': queued"', ': succeeded"', 'aria-label="H100'):
+        assert named in html
     assert {f"{PAGE}/versions/3", f"{PAGE}/aliases/prod", f"{PAGE}/versions/1#{GPU}"} <= set(page.links)
     assert "Sign in to set an alias" in page.text
     assert f"pt2hub pull {MODEL}@prod" in page.text
-    assert "prod is on version 2." in page.text
     assert "Version 3 is the newest ready version; a name without @ resolves to it." in page.text
     assert "is newer but not ready" not in page.text
     served.submit(checks={"tolerance": 0.5})
     assert "Version 4 is newer but not ready." in read(web, PAGE).text
+
+
+def test_a_hundred_targets_are_eight_columns_and_a_count(web: FlaskClient, served: Registry) -> None:
+    served.submit()
+    served.sql(
+        "INSERT INTO builds (id, version_id, target, state) SELECT left(id, -3) || lpad(n::text, 3, '0'), version_id, 'torch2.' || n || '-cpu-x86_64_v4', 'queued'"
+        " FROM builds, generate_series(20, 118) AS n WHERE target = '" + V4 + "'"
+    )
+    page = read(web, PAGE)
+    assert "+92 targets" in page.text
+    assert "+92, 92 queued" in page.text
+
+
+def test_a_roll_back_leads_to_the_form_that_asks_for_a_reason(
+    signed_in: FlaskClient, served: Registry
+) -> None:
+    versions(served, 2)
+    move = served.services.aliases.move
+    move(MODEL, "prod", 1, expected=None, reason="first", by=Actor("ci"))
+    assert "Roll back to" not in read(signed_in, PAGE).text
+    move(MODEL, "prod", 2, expected=1, reason="canary passed", by=Actor("ci"))
+    page = read(signed_in, PAGE)
+    assert "Roll back to 1" in page.text
+    link = f"{PAGE}/aliases/prod?action=rollback#rollback"
+    assert link in page.links
+    html = signed_in.get(link).get_data(as_text=True)
+    form = html[html.index('id="rollback"') :]
+    assert form.index("<details") < form.index(" open>") < form.index('name="number" value="1"')
+    assert served.services.aliases.alias(MODEL, "prod").number == 2
+
+
+def test_forms_offer_the_newest_ready_versions(signed_in: FlaskClient, served: Registry) -> None:
+    versions(served, 2)
+    served.submit(checks={"tolerance": 0.5})
+    served.services.aliases.move(MODEL, "prod", 1, expected=None, reason="first", by=Actor("ci"))
+    for path in (PAGE, f"{PAGE}/aliases/prod"):
+        html = signed_in.get(path).get_data(as_text=True)
+        assert '<option value="1">version 1: prod, published' in html
+        assert '<option value="2">version 2: published' in html
+        assert '<option value="3">' not in html
 
 
 def test_thousands_of_versions_are_read_page_by_page(web: FlaskClient, served: Registry) -> None:
@@ -207,10 +249,10 @@ def test_an_alias_is_made_moved_put_back_and_removed_by_forms(
         (None, 1),
     ]
     page = done(signed_in, send(signed_in, f"{moves}/prod/remove", page, reason="retired"))
-    assert "Removed " in page.text
+    assert "prod is on no version, removed " in page.text
     assert served.services.aliases.aliases(MODEL).aliases == ()
     page = done(signed_in, send(signed_in, moves, page, alias="prod", number="2", reason="back"))
-    assert "On version 2" in page.text
+    assert "prod is on version 2" in page.text
 
 
 def test_who_moves_an_alias_that_moved_meanwhile_sees_who_did_and_keeps_what_was_typed(
