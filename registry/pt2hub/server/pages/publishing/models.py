@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from http import HTTPStatus
 from typing import TYPE_CHECKING
 
+from pt2hub.domain.builds import BuildState
 from pt2hub.errors import UsageError
 from pt2hub.rendering.alias_answers import answer_model, sort_aliases
 from pt2hub.rendering.promotions import protection_rows
@@ -139,6 +140,7 @@ def _list_values(
         "more_targets": len(targets) - len(heads),
         "rows": compose_rows(versions, targets, speeds, production.number if production else None),
         "production": production,
+        "is_open": any(not BuildState(state).final for item in versions for state in item.targets.values()),
         "chart": draw_chart(speeds, [(alias.name, alias.number) for alias in aliases if alias.number]),
     }
 

@@ -11,11 +11,13 @@ from markupsafe import Markup
 
 from pt2hub.domain.attached_files.kinds import FileKind
 from pt2hub.domain.builds import BuildState
+from pt2hub.domain.lineage import Relation
 from pt2hub.domain.names import PRODUCTION_PREFIXES
 from pt2hub.domain.performance.measurements import MeasurementState
 from pt2hub.domain.verification_reports import VerificationReport
 from pt2hub.errors import BlobDamaged, NotFound, Pt2hubError
 from pt2hub.rendering.lineage import ancestor_tree, descendant_tree
+from pt2hub.rendering.promotions import check_rows
 from pt2hub.rendering.sheets import attempts, isolation_text, state_text
 from pt2hub.rendering.waits import Piece, compose_note
 from pt2hub.server.api.context import container
@@ -47,6 +49,7 @@ if TYPE_CHECKING:
 
 DONE = {
     "published": "Published. The builds below are queued for workers of their targets.",
+    "derived": "Lineage recorded.",
     "yanked": "Version yanked. Names without a version and aliases pass it over; its number and digests still resolve.",
     "unyanked": "The yank of the version has ended.",
     "published-again": "A version with this spec and these weights already exists; missing targets were added to it.",
@@ -132,6 +135,8 @@ def version(team: str, name: str, number: int) -> Response:
         aliases=[alias for alias in aliases if alias.number == number],
         model=model,
         standing=standing,
+        checks=check_rows(standing.preview.checks if standing.preview else ()),
+        relations=list(Relation),
         answer=answer_version(standing),
         speeds=speeds,
         targets=[row.build.target for row in rows],

@@ -175,15 +175,6 @@ class PerformanceService:
             speeds = self._speeds_of(session, model_id, newest, numbers, limit=_HISTORY_POINTS)
         return speeds[0] if speeds else None
 
-    def target_speeds(self, model: str, number: int, other: int | None) -> tuple[VersionSpeeds, ...]:
-        """Return the latencies of a version and another one on each target that the first was measured on."""
-        with self._sessions.begin() as session:
-            model_id, store = not_found.require_model(session, model), HistoryStore(session)
-            batch = store.example_batches([model_id]).get(model_id, 0)
-            found = store.target_series(model_id, number, other=other, batch=batch)
-            numbers = [number] if other is None else [number, other]
-            return self._speeds_of(session, model_id, found, numbers, limit=SPARKLINE_POINTS)
-
     @staticmethod
     def _speeds_of(
         session: Session, model_id: int, found: Sequence[StoredSeries], numbers: Sequence[int], *, limit: int

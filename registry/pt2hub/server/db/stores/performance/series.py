@@ -72,18 +72,6 @@ _MAIN_SERIES = text("""
     ORDER BY given.model, targets.device IS DISTINCT FROM 'cuda', series.batch <> given.batch, reported,
         point.measured_at DESC, series.id
 """)
-# A version's latency on each target, in a series that another version has too where there is one.
-_TARGET_SERIES = text("""
-    SELECT DISTINCT ON (series.target) series.id, series.model_id, series.target, series.metric, series.batch,
-        series.implementation, series.class_digest, series.unit, series.newest_at,
-        NOT EXISTS (SELECT 1 FROM measurements WHERE series_id = series.id AND run IS NOT NULL) AS reported
-    FROM series
-    JOIN series_points AS point ON point.series_id = series.id AND point.number = :number
-    LEFT JOIN series_points AS other ON other.series_id = series.id AND other.number = :other
-    WHERE series.model_id = :model AND series.metric = 'latency_p50' AND series.implementation = 'artifact'
-        AND series.newest_at IS NOT NULL
-    ORDER BY series.target, other.number IS NULL, series.batch <> :batch, reported, point.measured_at DESC, series.id
-""")
 _VALUES_OF = text("""
     SELECT series_id, number, value FROM series_points
     WHERE series_id = ANY(CAST(:series AS bigint[])) AND number = ANY(CAST(:numbers AS integer[]))
@@ -293,18 +281,6 @@ class HistoryStore:
             "target": target,
         }
         return [StoredSeries(*row) for row in self._session.execute(_MAIN_SERIES, given)]
-
-    def target_series(
-        self, model_id: int, number: int, *, other: int | None, batch: int
-    ) -> list[StoredSeries]:
-        """Return the latency series of a version, one for each target, by target.
-
-        Args:
-            other: A version to compare with; series with it come first.
-            batch: Preferred batch size.
-        """
-        given = {"model": model_id, "number": number, "other": other or 0, "batch": batch}
-        return [StoredSeries(*row) for row in self._session.execute(_TARGET_SERIES, given)]
 
     def values_of(self, series: Sequence[int], numbers: Sequence[int]) -> dict[int, dict[int, float]]:
         """Return the values of some versions, by the series' id and the version's number."""
