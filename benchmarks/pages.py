@@ -118,13 +118,15 @@ def _compare(side: Side) -> str:
     return f"/compare?before={name}%40{number - 1}&after={name}%40{number}&target={target}"
 
 
+TABS = ("files", "kernels", "autotune", "benchmark", "trace", "provenance", "raw")
 PAGES: dict[str, Callable[[Side], str]] = {
     "front": lambda _: "/",
-    "search": lambda _: f"/?search={random.choice(('bert', 'rank', 'model-000', 'resnet'))}",
+    "search": lambda _: f"/search?q={random.choice(('bert', 'rank', 'model-000', 'resnet'))}",
     "model": lambda side: f"/models/{side.any('model')[0]}",
     "version": _version,
     "alias": _alias,
     "artifact": lambda side: f"/artifacts/{side.any('artifact')[0]}",
+    "artifact's tab": lambda side: f"/artifacts/{side.any('artifact')[0]}?view={random.choice(TABS)}",
     "sources": lambda side: f"/artifacts/{side.any('artifact')[0]}/sources",
     "builds": lambda _: "/builds",
     "failed builds": lambda _: "/builds?state=failed",

@@ -198,6 +198,7 @@ def test_what_is_chosen_is_shown_at_once_and_back_takes_it_back(page: Page) -> N
         "many => document.querySelectorAll('.latest .target').length === many", arg=len(every)
     )
     assert said(page) == {"metric": ["latency_p50"]}
+    page.locator("[data-options] summary").click()
     assert page.get_by_role("checkbox", name=every[0], exact=True).is_checked()
     assert page.locator("select[name=y]").input_value() == ""
 

@@ -13,7 +13,7 @@ function watch(form: HTMLFormElement, outcome: HTMLElement): void {
   const spec = form.elements.namedItem("spec") as HTMLTextAreaElement;
   let pause: number | undefined;
   let request = new AbortController();
-  spec.addEventListener("input", () => {
+  form.addEventListener("input", () => {
     clearTimeout(pause);
     request.abort();
     request = new AbortController();

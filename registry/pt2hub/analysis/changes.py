@@ -87,13 +87,19 @@ def assess_unchanged(values: Sequence[float], threshold: Threshold) -> Settled:
     level = median(before)
     if newest == level:
         return "steady"
-    noise = usual_noise(values)
-    if noise is None or not math.isfinite(newest) or min(newest, level) <= 0:
+    if usual_noise(values) is None or not math.isfinite(newest) or min(newest, level) <= 0:
         return "apart"
-    usual = OUTLYING * math.log1p(noise) / math.sqrt(2)
-    return (
-        "steady" if abs(math.log(newest / level)) <= max(usual, math.log1p(threshold.min_effect)) else "apart"
-    )
+    return "steady" if abs(math.log(newest / level)) <= find_noise_limit(values, threshold) else "apart"
+
+
+def find_noise_limit(values: Sequence[float], threshold: Threshold) -> float:
+    """Return the logarithm of the largest ratio that may be noise: the least effect that counts, or more in a noisy series.
+
+    Args:
+        values: Values by version, oldest first.
+    """
+    usual = OUTLYING * math.log1p(usual_noise(values) or 0.0) / math.sqrt(2)
+    return max(usual, math.log1p(threshold.min_effect))
 
 
 def _steps_noise(logs: Sequence[float], lag: int = 1) -> float:

@@ -10,6 +10,7 @@ from pt2hub.domain.digests import DIGEST_PATTERN
 from pt2hub.renderable import Sheet
 from pt2hub.rendering import code_differences
 from pt2hub.rendering.changes import SAME, format_change
+from pt2hub.rendering.comparison_answers import Answer, answer_comparison
 from pt2hub.rendering.comparisons import (
     BETTER,
     comparison_row,
@@ -18,6 +19,7 @@ from pt2hub.rendering.comparisons import (
     repeat_commands,
 )
 from pt2hub.rendering.diff_sections import Section
+from pt2hub.rendering.lists import join_words
 from pt2hub.rendering.quantities import format_bytes, format_count
 from pt2hub.rendering.reasons import NOTHING
 
@@ -41,6 +43,27 @@ def diff(view: DiffView) -> Sheet:
     """Return a diff: the first line of each section."""
     rows = tuple((item.title, item.lines[0]) for item in sections(view) if item.lines)
     return Sheet(" against ".join(reversed(side_names(view.comparison))), rows)
+
+
+def answer_differences(view: DiffView) -> Answer:
+    """Answer how two artifacts differ: what of them, and whether one is faster."""
+    kernels = view.kernels.added + view.kernels.removed + view.kernels.changed
+    counts = (
+        (len(view.spec.fields) + view.spec.left_out, "spec field"),
+        (kernels, "kernel"),
+        (len(view.comparison.autotune), "autotune choice"),
+        (sum(item.before != item.after for item in view.sizes), "size"),
+    )
+    found = [format_count(count, noun) for count, noun in counts if count]
+    total = sum(count for count, _ in counts)
+    verb = "differs" if total == 1 else "differ"
+    first = (
+        f"{join_words(found)} {verb}"
+        if found
+        else "No recorded spec field, kernel, autotune choice or size differs"
+    )
+    speed = answer_comparison((view.comparison,))
+    return Answer(speed.tone, f"{first}. {speed.text}")
 
 
 def side_names(view: ComparisonView) -> tuple[str, str]:

@@ -42,6 +42,19 @@ def short_target(name: str, among: Iterable[str] = ()) -> str:
     return name if any(other.cuda == target.cuda for other in alike) else f"{short} · cu{target.cuda}"
 
 
+def describe_target(name: str) -> str:
+    """Return where artifacts of a target run: `torch 2.13, CUDA 13.0, GPUs of compute capability 9.0`."""
+    target = _parse(name)
+    if target is None or not target.exists:
+        return "nowhere: a placeholder" if target else name
+    release = f"torch {target.torch}"
+    if target.cuda:
+        capability = target.arch.removeprefix("sm").rstrip("a")
+        cuda = f"CUDA {target.cuda[:-1]}.{target.cuda[-1]}"
+        return f"{release}, {cuda}, GPUs of compute capability {capability[:-1]}.{capability[-1]}"
+    return f"{release}, {target.arch.replace('x86_64_', 'x86-64-').replace('x86_64', 'x86-64')} CPUs"
+
+
 def _parse(name: str) -> Target | None:
     try:
         return parse_target(name)

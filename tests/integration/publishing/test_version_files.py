@@ -28,9 +28,12 @@ from pt2hub.server.blobs.keys import StorageKey
 from pt2hub.server.db.reading import limit_reading
 from pt2hub.server.services.blobs.documents import read_manifest
 from pt2hub.server.services.publishing.version_files import NewFile, VersionFileService
+from support.planted import Disk
 from support.registry import V3, V4, a_spec
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from flask.testing import FlaskClient
 
     from pt2hub.wire.files import FileView
@@ -310,3 +313,14 @@ def test_a_file_that_lies_about_its_type_is_saved_and_never_shown(
     fixed = api.put(f"{url}/labels.txt", json={"digest": digest}, headers=bearer)
     assert (fixed.status_code, fixed.get_json()["code"]) == (409, "file_fixed")
     assert StorageKey.blob(digest).content_type == "application/octet-stream"
+
+
+def test_a_damaged_file_is_not_served(served: Registry, web: FlaskClient, tmp_path: Path) -> None:
+    data = b"{} with a byte that will flip"
+    submit(served, {"tokenizer.json": data, "README.md": b"# A net"})
+    url, disk = f"/api/v1/models/{MODEL}/versions/1/files/tokenizer.json", Disk(root=tmp_path / "blobs")
+    assert web.get(url).data == data
+    disk.plant(StorageKey.blob(digest_bytes(data)))
+    for _ in range(2):  # found by reading, then known
+        answer = web.get(url)
+        assert (answer.status_code, answer.get_json()["code"]) == (500, "blob_damaged")

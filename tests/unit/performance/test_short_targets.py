@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pt2hub.rendering.targets import short_target
+from pt2hub.rendering.targets import describe_target, short_target
 
 
 @pytest.mark.parametrize(
@@ -32,3 +32,18 @@ def test_targets_with_the_same_short_name_say_what_differs() -> None:
     ]
     portable = ["torch2.13-cu130-sm90", "torch2.13-cu130-sm90a"]
     assert [short_target(name, portable) for name in portable] == portable
+
+
+@pytest.mark.parametrize(
+    ("name", "place"),
+    [
+        ("torch2.13-cu130-sm90a", "torch 2.13, CUDA 13.0, GPUs of compute capability 9.0"),
+        ("torch2.13-cu128-sm103", "torch 2.13, CUDA 12.8, GPUs of compute capability 10.3"),
+        ("torch2.13-cpu-x86_64_v4", "torch 2.13, x86-64-v4 CPUs"),
+        ("torch2.11-cpu-x86_64", "torch 2.11, x86-64 CPUs"),
+        ("torch0.0-cpu-x86_64", "nowhere: a placeholder"),
+        ("auto", "auto"),
+    ],
+)
+def test_a_target_says_where_its_artifacts_run(name: str, place: str) -> None:
+    assert describe_target(name) == place

@@ -21,6 +21,7 @@ _VIEWS = (
     "publishing.models",
     "publishing.versions",
     "publishing.description",
+    "publishing.derivations",
     "publishing.version_search",
     "publishing.publish",
     "promotion.aliases",

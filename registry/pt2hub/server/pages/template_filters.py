@@ -19,7 +19,7 @@ from pt2hub.rendering.quantities import (
 )
 from pt2hub.rendering.sheets import measurement_state
 from pt2hub.rendering.states import format_state
-from pt2hub.rendering.targets import short_target
+from pt2hub.rendering.targets import describe_target, short_target
 from pt2hub.rendering.times import format_ago, format_utc_time
 from pt2hub.rendering.waits import compose_wait, format_note
 from pt2hub.server.pages.sparkline import points
@@ -66,6 +66,7 @@ FILTERS: dict[str, Callable[..., Any]] = {
     "wait": compose_wait,
     "short": short,
     "short_target": short_target,
+    "describe_target": describe_target,
     "sparkline": points,
     "plain": plain,
     "upper_first": upper_first,

@@ -37,8 +37,9 @@ def file(path: FilePath) -> WerkzeugResponse:
     services = container()
     found = services.version_files.file(f"{path.team}/{path.name}", path.number, path.file)
     key = StorageKey.blob(found.digest)
-    read = partial(services.storage.read, key)
-    response = respond(Content(found.digest, found.size, key.content_type, "private, no-cache", read))
+    row, size = services.damage.open(key)
+    read = partial(services.damage.read, row, size)
+    response = respond(Content(found.digest, size, key.content_type, "private, no-cache", read))
     response.headers["Content-Disposition"] = disposition(found.name)
     response.headers["Content-Security-Policy"] = "default-src 'none'; sandbox"
     return response

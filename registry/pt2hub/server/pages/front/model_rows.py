@@ -29,7 +29,7 @@ class Change:
         outcome: `worse`, `better`, or empty where nothing was flagged.
         why: In full, for hovering.
         href: Where the evidence is; None without a change.
-        target: The target, where it is another one than that of the speed.
+        target: The device, where the target is another one than that of the speed.
         others: Further series that regressed.
     """
 
@@ -133,7 +133,7 @@ def _regression(overview: ModelOverview, found: Regression) -> Change:
         f"{metric}{amount} since {found.number}",
         f"Version {found.number} compared with version {found.before} on {found.target}{others}",
         _compare(overview, found.before, found.number, found.target),
-        "" if is_main else short_target(found.target),
+        "" if is_main else short_target(found.target).partition(" · ")[0],
         found.others,
     )
 

@@ -68,7 +68,7 @@ def compare() -> WerkzeugResponse:
 
 def _overview(given: dict[str, str], targets: list[str]) -> WerkzeugResponse:
     """Compare two versions on every target that both have."""
-    overview = compare_targets(given["before"], given["after"], targets, container().comparisons.compare)
+    overview = compare_targets(given["before"], given["after"], targets, container().comparisons)
     return page("compare_targets.html", section="compare", given=given, overview=overview)
 
 

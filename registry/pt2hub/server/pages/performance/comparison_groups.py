@@ -27,6 +27,12 @@ TITLES = {
     "other": "Reported metrics",
     "build": "Build",
 }
+_METHODS = {
+    "paired": "Compared side by side",
+    "replicates": "Compared from separate runs",
+    "series": "Compared with the usual noise of the series",
+    "code": "Not compared by time, as the code is unchanged and no kernel can differ",
+}
 _FOLDED = (WITHIN, INCONCLUSIVE, INCOMPARABLE, ABSENT)
 """In the order of the counts."""
 
@@ -114,12 +120,14 @@ def _shared_reasons(metrics: Sequence[MetricComparison]) -> dict[str, str]:
 
 def _usual_method(metrics: Sequence[MetricComparison]) -> str | None:
     """Return the method of most measurements that are compared by time."""
-    counts = Counter(item.method for item in metrics if item.method not in (None, "exact"))
+    counts = Counter(
+        item.method for item in metrics if item.method not in (None, "exact") and not item.reason
+    )
     return counts.most_common(1)[0][0] if counts else None
 
 
 def _notes(shared: dict[str, str], method: str | None) -> list[str]:
-    how = f"Compared {HOW.get(method, method)}, unless a row says otherwise." if method else ""
+    how = f"{_METHODS[method]}, unless a row says otherwise." if method in _METHODS else ""
     return [text for text in (*shared.values(), how) if text]
 
 

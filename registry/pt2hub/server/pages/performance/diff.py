@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pt2hub.rendering.differences import sections
+from pt2hub.rendering.differences import answer_differences, sections
 from pt2hub.server.api.context import container
 from pt2hub.server.pages.blueprint import routes
 from pt2hub.server.pages.performance.artifact_pairs import (
@@ -41,6 +41,7 @@ def diff() -> Response:
         given=given,
         error=None,
         view=view,
+        answer=answer_differences(view),
         before=before,
         after=after,
         sections=sections(view),

@@ -15,8 +15,9 @@ from pt2hub.server.pages.performance.intervals import Interval, interval
 from pt2hub.wire.performance import SideView
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
+    from pt2hub.server.services.performance.comparisons import ComparisonService
     from pt2hub.wire.performance import ComparisonView
 
 _MAX_TARGETS = 12
@@ -66,14 +67,10 @@ class TargetOverview:
 
 
 def compare_targets(
-    before: str, after: str, targets: Sequence[str], compare: Callable[..., ComparisonView]
+    before: str, after: str, targets: Sequence[str], comparisons: ComparisonService
 ) -> TargetOverview:
-    """Compare two versions on their targets, the first of them in full.
-
-    Args:
-        compare: Compares two references on a target.
-    """
-    views = [compare(before, after, target=target) for target in targets[:_MAX_TARGETS]]
+    """Compare two versions on their targets, of which there is at least one; the first of them in full."""
+    views = comparisons.compare_targets(before, after, targets[:_MAX_TARGETS])
     rows = sorted(
         (_row(view, before, after) for view in views),
         key=lambda row: _ORDER.index(row.outcome) if row.outcome in _ORDER else len(_ORDER),

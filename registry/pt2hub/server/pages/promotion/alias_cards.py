@@ -1,17 +1,19 @@
-"""Cards of aliases on a model's page."""
+"""Cards of a model's aliases."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from pt2hub.rendering.alias_answers import count_forced, is_production, rollback_version
-from pt2hub.wire.responses import AliasMove
+from pt2hub.rendering.alias_answers import count_forced, is_production, rollback_version, sort_aliases
+from pt2hub.rendering.targets import short_target
+from pt2hub.server.pages.promotion.speed_texts import describe_speed
+from pt2hub.wire.responses import AliasView
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from pt2hub.wire.responses import AliasView
+    from pt2hub.server.views.version_speeds import VersionSpeeds
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,30 +21,54 @@ class AliasCard:
     """An alias with its last move.
 
     Attributes:
-        number: The version that it is on.
+        back: The version that a rollback moves it to; None where there is none.
         forced: How many failed checks its last move was forced past.
-        back: The version that a rollback would move it to, None if there is none.
+        speed: How its version's speed compares with that of the version before; empty where that is unknown.
+        outcome: `better`, `worse` or `same`; empty where that is unknown.
+        is_production: Whether it is in production, by its name.
     """
 
-    name: str
-    number: int
-    last: AliasMove
-    production: bool
-    forced: int
+    alias: AliasView
     back: int | None
+    forced: int
+    speed: str
+    outcome: str
+    is_production: bool
 
 
-def show_cards(aliases: Iterable[AliasView]) -> list[AliasCard]:
-    """Return a card for each alias that is on a version, in the order given."""
-    return [
-        AliasCard(
-            alias.name,
-            alias.number,
-            alias.last,
-            is_production(alias.name),
-            count_forced(alias.last),
-            rollback_version(alias.last),
-        )
-        for alias in aliases
-        if alias.number
-    ]
+def pick_production(aliases: Iterable[AliasView]) -> AliasView | None:
+    """Return the alias in production; of several, the one with the shortest name."""
+    found = sort_aliases(alias for alias in aliases if alias.number and is_production(alias.name))
+    return found[0] if found else None
+
+
+def compose_cards(aliases: Iterable[AliasView], speeds: VersionSpeeds | None) -> list[AliasCard]:
+    """Return the cards of aliases, those in production first."""
+    return [compose_card(alias, speeds) for alias in sort_aliases(aliases)]
+
+
+def compose_card(alias: AliasView, speeds: VersionSpeeds | None) -> AliasCard:
+    """Return the card of an alias."""
+    back = rollback_version(alias.last) if alias.number else None
+    speed = describe_speed(speeds, alias.number or 0, back)
+    where = f" on {short_target(speeds.target)}" if speeds else ""
+    words = {"": "", "same": f"As fast as version {back}{where}, {speed.change}"}
+    return AliasCard(
+        alias,
+        back,
+        count_forced(alias.last),
+        words.get(speed.outcome, f"{speed.exact}{where}"),
+        speed.outcome,
+        is_production(alias.name),
+    )
+
+
+def describe_newer(speeds: VersionSpeeds | None, ready: int | None, number: int | None) -> str:
+    """Return how the speed of the newest ready version differs from that of an alias; empty where that is unknown."""
+    if speeds is None or ready is None:
+        return ""
+    speed = describe_speed(speeds, ready, number)
+    if not speed.outcome:
+        return ""
+    change = "as fast" if speed.outcome == "same" else speed.change
+    return f"{change} on {short_target(speeds.target)}"

@@ -8,13 +8,12 @@ from typing import TYPE_CHECKING
 from flask import request
 
 from pt2hub.errors import InvalidInput
-from pt2hub.rendering.times import format_ago
 from pt2hub.server.pages.numbers import MAX_VERSION, parse_whole_number
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from pt2hub.wire.responses import AliasView, VersionSummary
+    from pt2hub.wire.responses import AliasView
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +38,7 @@ class AliasForm:
 
     @classmethod
     def from_request(cls, alias: str | None = None) -> AliasForm:
-        """Return the form that the current request submits.
+        """Return the form that the current request submits; a typed number wins over a chosen one.
 
         Args:
             alias: The alias, if the URL names it.
@@ -47,7 +46,7 @@ class AliasForm:
         form = request.form
         return cls(
             alias=form.get("alias", "").strip() if alias is None else alias,
-            number=form.get("number", "").strip(),
+            number=form.get("number", "").strip() or form.get("choice", "").strip(),
             reason=form.get("reason", ""),
             force="force" in form,
             seen=tuple(form.getlist("seen")),
@@ -76,15 +75,6 @@ class AliasForm:
 def seen_of(aliases: Iterable[AliasView]) -> tuple[str, ...]:
     """Return the current versions of aliases for a form's hidden fields."""
     return tuple(f"{alias.name}={alias.number}" for alias in aliases if alias.number)
-
-
-def list_choices(versions: Iterable[VersionSummary]) -> list[tuple[int, str]]:
-    """Return the versions that a form offers: the ready ones that are not yanked, with what tells them apart."""
-    return [
-        (version.number, ", ".join([*version.aliases, f"published {format_ago(version.created_at)}"]))
-        for version in versions
-        if version.readiness == "ready" and not version.yanked
-    ]
 
 
 def _number(text: str, field: str) -> int:

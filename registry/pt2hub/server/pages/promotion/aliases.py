@@ -24,7 +24,9 @@ from pt2hub.server.api.problems import status_of
 from pt2hub.server.pages import sessions
 from pt2hub.server.pages.blueprint import routes
 from pt2hub.server.pages.numbers import MAX_VERSION, query_number
-from pt2hub.server.pages.promotion.alias_forms import AliasForm, list_choices, seen_of
+from pt2hub.server.pages.promotion.alias_cards import compose_card
+from pt2hub.server.pages.promotion.alias_forms import AliasForm, seen_of
+from pt2hub.server.pages.promotion.version_choices import compose_choices
 from pt2hub.server.pages.templates import page
 from pt2hub.wire.performance import PromotionCheckResult
 
@@ -58,6 +60,9 @@ def alias(team: str, name: str, alias: str) -> Response:
     view = services.aliases.alias(whole, alias)
     before = query_number("before", 1, MAX_VERSION, hint="Follow the link below the history.")
     moves = [move for move in view.history if before is None or move.sequence < before]
+    versions = services.catalog.versions(whole, limit=_CHOICES).versions
+    named = {item.number for item in versions} | {move.before or 0 for move in view.history[:1]}
+    speeds = services.performance.main_speeds(whole, view.number, sorted(named | {view.number or 0}))
     return page(
         "alias.html",
         section="models",
@@ -71,9 +76,10 @@ def alias(team: str, name: str, alias: str) -> Response:
         model=services.catalog.model(whole),
         policy=services.policies.policy(whole),
         back=rollback_version(view.last),
+        card=compose_card(view, speeds),
         answer=answer_alias(view),
         rolls_back=request.args.get("action") == "rollback",
-        choices=list_choices(services.catalog.versions(whole, limit=_CHOICES).versions),
+        choices=compose_choices(versions, speeds, view.number),
         done=DONE.get(done),
         policy_results=services.aliases.explain_last_move(whole, alias) if done in _CHECKED else (),
     )

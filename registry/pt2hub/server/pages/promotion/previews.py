@@ -31,7 +31,7 @@ def promotion(team: str, name: str) -> Response:
     form = AliasForm.of(
         services.aliases.aliases(whole).aliases,
         alias=request.args.get("alias", "").strip(),
-        number=request.args.get("number", "").strip(),
+        number=request.args.get("number", "").strip() or request.args.get("choice", "").strip(),
     )
     form = replace(form, reason=request.args.get("reason", ""))
     error, found = _preview(whole, form)

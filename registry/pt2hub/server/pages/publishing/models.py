@@ -1,41 +1,41 @@
-"""Page of a model: versions, aliases and performance."""
+"""Page of a model: its version in production, aliases, versions and performance."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from http import HTTPStatus
 from typing import TYPE_CHECKING
 
-from pt2hub.rendering.alias_answers import answer_model, is_production, sort_aliases
+from pt2hub.domain.builds import BuildState
+from pt2hub.errors import UsageError
+from pt2hub.rendering.alias_answers import answer_model, sort_aliases
 from pt2hub.rendering.promotions import protection_rows
 from pt2hub.server.api.context import container
+from pt2hub.server.api.problems import status_of
 from pt2hub.server.pages.blueprint import routes
-from pt2hub.server.pages.numbers import MAX_VERSION, query_number
 from pt2hub.server.pages.performance.change_groups import MAX_EVENTS, group_changes
-from pt2hub.server.pages.promotion.alias_cards import show_cards
-from pt2hub.server.pages.promotion.alias_forms import AliasForm, list_choices
+from pt2hub.server.pages.promotion.alias_cards import compose_cards, describe_newer, pick_production
+from pt2hub.server.pages.promotion.alias_forms import AliasForm
+from pt2hub.server.pages.promotion.version_choices import compose_choices
 from pt2hub.server.pages.publishing.labels import show_labels
-from pt2hub.server.pages.publishing.model_rows import (
-    MAX_TARGETS,
-    Base,
-    count_hidden,
-    list_rows,
-    list_targets,
-    read_speeds,
-)
+from pt2hub.server.pages.publishing.speed_chart import draw_chart
+from pt2hub.server.pages.publishing.version_list_query import STATES, VersionListQuery
+from pt2hub.server.pages.publishing.version_rows import compose_heads, compose_rows, pick_targets
 from pt2hub.server.pages.templates import page
+from pt2hub.wire.responses import FoundVersions
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from typing import Any
 
     from flask import Response
 
-    from pt2hub.server.views.overview import Trend
-    from pt2hub.wire.performance import SeriesSummary
-    from pt2hub.wire.responses import ModelView, VersionPage
+    from pt2hub.rendering.comparison_answers import Answer
+    from pt2hub.server.views.version_speeds import VersionSpeeds
+    from pt2hub.wire.responses import AliasView, ModelView, VersionSummary
 
 VERSIONS = 20
 """Versions per page."""
-_MAX_TRENDS = 4
 _MAX_CHANGES = 6
 
 
@@ -43,86 +43,129 @@ _MAX_CHANGES = 6
 def model(team: str, name: str) -> Response:
     """Show a model."""
     services, whole = container(), f"{team}/{name}"
-    view = services.catalog.model(whole)
-    hint = "Versions are numbered from 1."
-    upto = query_number("upto", 1, MAX_VERSION, what="version number", hint=hint)
-    versions = services.catalog.versions(whole, before=upto and upto + 1, limit=VERSIONS)
+    view, query = services.catalog.model(whole), VersionListQuery.read(whole)
+    aliases = services.aliases.aliases(whole).aliases
+    production = pick_production(aliases)
+    found, error = FoundVersions(()), None
+    try:
+        found = _find_versions(query, view, production)
+    except UsageError as caught:
+        error = caught
+    speeds = _speeds(view, found.versions, aliases, production)
     policy = services.policies.policy(whole)
-    aliases = sort_aliases(services.aliases.aliases(whole).aliases)
-    trends = services.performance.trends([whole]).get(whole, ())
-    main = aliases[0] if aliases else None
-    base = Base(main.name, main.number) if main and main.number else None
-    series = _main_series(whole, base.number if base else view.newest_ready, trends)
-    targets = list_targets(versions.versions, series.target if series else None)
-    speeds = read_speeds(services.performance, whole, series, versions.versions, base)
     return page(
         "model.html",
         section="models",
+        status=status_of(type(error)) if error else HTTPStatus.OK,
+        error=error,
         model=view,
-        answer=answer_model(view, main, _newest_state(view, versions), speeds.compare(view.newest_ready)),
+        answer=_answer(view, aliases, found.versions, speeds),
         labels=show_labels(view.labels),
         team=team,
         name=name,
-        versions=versions,
-        rows=list_rows(versions.versions, targets, speeds),
-        upto=upto,
-        targets=targets[:MAX_TARGETS],
-        hidden=count_hidden(targets),
-        series=series,
-        base=base,
-        cards=show_cards(aliases),
-        choices=list_choices(versions.versions),
+        query=query,
+        states=STATES,
+        found=found,
+        aliases=aliases,
+        cards=compose_cards(aliases, speeds),
         alias_form=AliasForm.of(aliases, number=str(view.newest_ready or "")),
-        trends=trends[:_MAX_TRENDS],
-        more_trends=max(0, len(trends) - _MAX_TRENDS),
+        choices=compose_choices(found.versions, speeds, production.number if production else None)
+        if query.is_plain
+        else (),
+        trends=services.performance.trends([whole]).get(whole, ()),
         changes=group_changes(
             services.comparisons.events(model=whole, limit=MAX_EVENTS).events, _MAX_CHANGES
         ),
         policy=policy,
         protected=protection_rows(policy.document),
-        pull=_pull(view, versions),
+        pulls=_pulls(view, production, found.versions),
+        **_list_values(found.versions, speeds, aliases, production),
     )
+
+
+def _find_versions(query: VersionListQuery, view: ModelView, production: AliasView | None) -> FoundVersions:
+    catalog = container().catalog
+    if query.sort == "speed":
+        main = container().performance.main_speeds(view.name, _anchor(view, production), ())
+        if main is None:
+            return FoundVersions(())
+        return catalog.fastest(query.conditions(), main.series, after=query.after, limit=VERSIONS)
+    if query.filters:
+        return catalog.search(query.conditions(), after=query.after, limit=VERSIONS)
+    found = catalog.versions(view.name, before=query.upto and query.upto + 1, limit=VERSIONS)
+    return FoundVersions(found.versions, next=found.next)
+
+
+def _anchor(view: ModelView, production: AliasView | None) -> int | None:
+    """Return the version of which the main target is the model's."""
+    return production.number if production else view.newest_ready
+
+
+def _speeds(
+    view: ModelView,
+    versions: Sequence[VersionSummary],
+    aliases: Sequence[AliasView],
+    production: AliasView | None,
+) -> VersionSpeeds | None:
+    """Return the speeds of all versions that the page names."""
+    named = {number for alias in aliases for number in (alias.number, alias.last.before) if number}
+    named |= {version.number for version in versions} | {view.newest_ready or 0}
+    return container().performance.main_speeds(view.name, _anchor(view, production), sorted(named))
+
+
+def _answer(
+    view: ModelView,
+    aliases: Sequence[AliasView],
+    versions: Sequence[VersionSummary],
+    speeds: VersionSpeeds | None,
+) -> Answer:
+    main = next(iter(sort_aliases(aliases)), None)
+    state = next((item.readiness for item in versions if item.number == view.newest), None)
+    return answer_model(
+        view, main, state, describe_newer(speeds, view.newest_ready, main.number if main else None)
+    )
+
+
+def _list_values(
+    versions: Sequence[VersionSummary],
+    speeds: VersionSpeeds | None,
+    aliases: Sequence[AliasView],
+    production: AliasView | None,
+) -> dict[str, Any]:
+    targets = pick_targets(versions)
+    heads = compose_heads(targets)
+    return {
+        "speeds": speeds,
+        "heads": heads,
+        "more_targets": len(targets) - len(heads),
+        "rows": compose_rows(versions, targets, speeds, production.number if production else None),
+        "production": production,
+        "is_open": any(not BuildState(state).final for item in versions for state in item.targets.values()),
+        "chart": draw_chart(speeds, [(alias.name, alias.number) for alias in aliases if alias.number]),
+    }
 
 
 @dataclass(frozen=True, slots=True)
 class Pull:
-    """The command that pulls the model.
+    """A command that pulls the model."""
 
-    Attributes:
-        note: What it resolves to, and what a name without an alias does.
-    """
-
+    label: str
     command: str
     note: str
 
 
-def _main_series(model: str, number: int | None, trends: Sequence[Trend]) -> SeriesSummary | None:
-    """Return the series on the main target: of the version in use if it was measured, else the newest one."""
-    found = container().performance.speeds({model: number}).get(model) if number else None
-    trend = found or next(iter(trends), None)
-    return trend.series if trend else None
-
-
-def _newest_state(model: ModelView, versions: VersionPage) -> str | None:
-    """Return the readiness of the newest version; None if it is not among those shown."""
-    return next((item.readiness for item in versions.versions if item.number == model.newest), None)
-
-
-def _pull(model: ModelView, versions: VersionPage) -> Pull | None:
-    """Return the command for the version in production if an alias names it, else for the newest ready version."""
-    names = sorted(
-        (name for name in model.aliases if is_production(name)), key=lambda name: (len(name), name)
-    )
-    if not names and not model.newest_ready:
-        return None
-    notes = []
+def _pulls(model: ModelView, production: AliasView | None, versions: Sequence[VersionSummary]) -> list[Pull]:
+    """Return commands for the version in production, if an alias names it, and for the newest ready version."""
+    found = []
+    if production:
+        note = f"{production.name} is on version {production.number}."
+        found.append(Pull(production.name, f"pt2hub pull {model.name}@{production.name}", note))
     if model.newest_ready:
-        is_yanked = any(item.yanked for item in versions.versions if item.number == model.newest)
+        is_yanked = any(item.yanked for item in versions if item.number == model.newest)
         hidden = "yanked" if is_yanked else "not ready"
-        notes.append(
-            f"Version {model.newest_ready} is the newest ready version; a name without @ resolves to it."
+        later = (
+            "" if model.newest == model.newest_ready else f" Version {model.newest} is newer but {hidden}."
         )
-        if model.newest != model.newest_ready:
-            notes.append(f"Version {model.newest} is newer but {hidden}.")
-    reference = f"{model.name}@{names[0]}" if names else model.name
-    return Pull(f"pt2hub pull {reference}", " ".join(notes))
+        note = f"Version {model.newest_ready} is the newest ready version; a name without @ resolves to it.{later}"
+        found.append(Pull("newest ready", f"pt2hub pull {model.name}", note))
+    return found

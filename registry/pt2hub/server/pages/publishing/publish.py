@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     from flask import Response
     from werkzeug.wrappers import Response as WerkzeugResponse
 
+    from pt2hub.wire.responses import TargetView
+
 EXAMPLE = """\
 model: your-team/resnet18
 source:
@@ -41,6 +43,9 @@ dims:
 targets: [auto]
 """
 """A small spec that is valid on every server."""
+_TARGET = "target"
+"""The form's field for targets in place of those of the spec."""
+_MAX_CHOSEN = 200
 _JSON = re.compile(r'\s*\{\s*"')
 """The start of a JSON object; the YAML parser would refuse its tabs."""
 
@@ -112,6 +117,8 @@ def _form(
         outcome=outcome,
         priority=wanted,
         origin=origin,
+        choices=_choices() if visitor() else [],
+        chosen=_chosen_targets(),
     )
 
 
@@ -155,4 +162,15 @@ def _read(text: str) -> dict[str, Any]:
         )
     document = parse_document(body, content_type=JSON_TYPE if _JSON.match(text) else YAML_TYPE)
     permissions.require(document.get("model"))
-    return document
+    chosen = _chosen_targets()
+    return {**document, "targets": chosen} if chosen else document
+
+
+def _chosen_targets() -> list[str]:
+    """Return the targets that the form chooses in place of those of the spec."""
+    return request.form.getlist(_TARGET)[:_MAX_CHOSEN]
+
+
+def _choices() -> list[TargetView]:
+    """Return the targets that live workers offer."""
+    return [item for item in container().workers.targets() if item.live_workers]

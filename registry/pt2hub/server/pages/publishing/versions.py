@@ -1,4 +1,4 @@
-"""Page of a version: targets, spec, verification, provenance and pull commands."""
+"""Page of a version: whether it may be promoted, how to load it, where it runs, and everything it consists of."""
 
 from __future__ import annotations
 
@@ -11,19 +11,26 @@ from markupsafe import Markup
 
 from pt2hub.domain.attached_files.kinds import FileKind
 from pt2hub.domain.builds import BuildState
+from pt2hub.domain.lineage import Relation
+from pt2hub.domain.names import PRODUCTION_PREFIXES
 from pt2hub.domain.performance.measurements import MeasurementState
 from pt2hub.domain.verification_reports import VerificationReport
-from pt2hub.errors import NotFound, Pt2hubError
+from pt2hub.errors import BlobDamaged, NotFound, Pt2hubError
 from pt2hub.rendering.lineage import ancestor_tree, descendant_tree
+from pt2hub.rendering.promotions import check_rows
 from pt2hub.rendering.sheets import attempts, isolation_text, state_text
 from pt2hub.rendering.waits import Piece, compose_note
 from pt2hub.server.api.context import container
+from pt2hub.server.api.visitors import visitor
+from pt2hub.server.blobs.keys import StorageKey
 from pt2hub.server.pages.blueprint import routes
 from pt2hub.server.pages.numbers import MAX_VERSION
 from pt2hub.server.pages.performance.change_groups import MAX_EVENTS, group_changes
+from pt2hub.server.pages.performance.target_comparisons import compare_targets
 from pt2hub.server.pages.promotion.alias_forms import AliasForm
 from pt2hub.server.pages.publishing.card import MAX_CARD_BYTES, render_card
 from pt2hub.server.pages.publishing.labels import show_labels
+from pt2hub.server.pages.publishing.version_answers import Standing, answer_version
 from pt2hub.server.pages.templates import page
 from pt2hub.server.views.artifact_summaries import ArtifactSummary
 from pt2hub.wire.artifacts import DamagedPart
@@ -37,15 +44,19 @@ if TYPE_CHECKING:
 
     from flask import Response
 
-    from pt2hub.wire.responses import VersionSummary, VersionView
+    from pt2hub.server.pages.performance.target_comparisons import TargetOverview, TargetRow
+    from pt2hub.wire.responses import AliasView, VersionSummary, VersionView
 
 DONE = {
     "published": "Published. The builds below are queued for workers of their targets.",
+    "derived": "Lineage recorded.",
     "yanked": "Version yanked. Names without a version and aliases pass it over; its number and digests still resolve.",
     "unyanked": "The yank of the version has ended.",
     "published-again": "A version with this spec and these weights already exists; missing targets were added to it.",
 }
 _MAX_CHANGES = 20
+_MAX_COMPARED = 6
+"""Targets compared with production; each takes a few statements."""
 _MAX_EARLIER = 10
 """Earlier versions to search for one to compare with."""
 
@@ -104,6 +115,8 @@ def version(team: str, name: str, number: int) -> Response:
     rows = _rows(view)
     aliases = services.aliases.aliases(whole).aliases
     lineage = services.lineage.lineage(whole, number)
+    model = services.catalog.model(whole)
+    standing, speeds = _standing(view, aliases)
     return page(
         "version.html",
         section="models",
@@ -120,9 +133,15 @@ def version(team: str, name: str, number: int) -> Response:
         pulls=_pulls(view, rows),
         spec=write_document(services.publish.document(whole, number)),
         aliases=[alias for alias in aliases if alias.number == number],
-        model=services.catalog.model(whole),
+        model=model,
+        standing=standing,
+        checks=check_rows(standing.preview.checks if standing.preview else ()),
+        relations=list(Relation),
+        answer=answer_version(standing),
+        speeds=speeds,
+        targets=[row.build.target for row in rows],
         policy=services.policies.policy(whole),
-        alias_form=AliasForm.of(aliases, number=str(number)),
+        alias_form=AliasForm.of(aliases, alias=_alias_to_move(standing), number=str(number)),
         changes=group_changes(
             services.comparisons.events(model=whole, number=number, limit=MAX_EVENTS).events, _MAX_CHANGES
         ),
@@ -131,6 +150,48 @@ def version(team: str, name: str, number: int) -> Response:
         file_urls=(urls := _file_urls(view)),
         card=_card(view, urls),
     )
+
+
+def _standing(view: VersionView, aliases: Sequence[AliasView]) -> tuple[Standing, dict[str, TargetRow]]:
+    """Return what decides whether the version may be promoted, and its speed against production by target."""
+    production = min(
+        (alias for alias in aliases if alias.name.lower().startswith(PRODUCTION_PREFIXES)),
+        key=lambda alias: (len(alias.name), alias.name),
+        default=None,
+    )
+    standing = Standing(view, production)
+    if production is None or standing.is_in_production or view.yanked:
+        return standing, {}
+    reader = visitor()
+    try:
+        preview = container().aliases.preview(
+            view.model, production.name, view.number, by=reader.principal if reader else None
+        )
+    except Pt2hubError:  # it has no artifact yet
+        return standing, {}
+    overview = _compare_with(view, production.number)
+    speeds = {row.target: row for row in overview.rows} if overview else {}
+    return Standing(view, production, preview, overview.answer if overview else None), speeds
+
+
+def _compare_with(view: VersionView, number: int | None) -> TargetOverview | None:
+    """Compare with another version on the targets that both have artifacts for, None without any."""
+    services = container()
+    there = (
+        {item.target for item in services.artifact_summaries.artifacts(view.model, number)} if number else ()
+    )
+    both = [build.target for build in view.builds if build.artifact and build.target in there]
+    if not both:
+        return None
+    before, after = f"{view.model}@{number}", f"{view.model}@{view.number}"
+    try:
+        return compare_targets(before, after, both[:_MAX_COMPARED], services.comparisons)
+    except Pt2hubError:  # deleted meanwhile
+        return None
+
+
+def _alias_to_move(standing: Standing) -> str:
+    return standing.production.name if standing.production and standing.can_be_promoted else ""
 
 
 def _file_urls(view: VersionView) -> dict[str, str]:
@@ -144,10 +205,13 @@ def _card(view: VersionView, urls: dict[str, str]) -> Card | None:
     found = next((item for item in view.files if item.kind == FileKind.CARD), None)
     if found is None:
         return None
+    damage = container().damage
     try:
-        text = container().version_files.text(found, most=MAX_CARD_BYTES)
-    except NotFound as error:  # lost from storage
+        row, size = damage.open(StorageKey.blob(found.digest))
+        data = b"".join(damage.read(row, size, 0, min(size, MAX_CARD_BYTES)))
+    except (NotFound, BlobDamaged) as error:
         return Card(found, Markup(""), error.message)
+    text = data.decode(errors="replace")
     return Card(found, render_card(text, tuple(urls.items())))
 
 
@@ -189,12 +253,16 @@ def _row(build: BuildView, artifact: ArtifactSummary | None) -> Row:
 
 
 def _pulls(view: VersionView, rows: tuple[Row, ...]) -> dict[str, str]:
-    """Return pull commands by label; none without an artifact."""
-    if not any(row.artifact for row in rows):
+    """Return commands that load the version by label, the shortest first; none without an artifact."""
+    first = next((row.artifact for row in rows if row.artifact), None)
+    if first is None:
         return {}
     name = f"{view.model}@{view.number}"
+    url = url_for("blobs.model", digest=first.digest, _external=True)
     return {
-        "To the cache": f"pt2hub pull {name}",
-        "As one file": f"pt2hub pull {name} -o model.pt2",
         "Python": f'import pt2hub\nmodel = pt2hub.load("{name}")',
+        "CLI": f"pt2hub pull {name}",
+        "As one file": f"pt2hub pull {name} -o model.pt2",
+        "Lock": f"pt2hub lock {name}",
+        "curl": f"curl --fail --output model.pt2 {url}",
     }

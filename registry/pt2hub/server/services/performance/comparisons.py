@@ -69,6 +69,26 @@ class ComparisonService:
             known = PerformanceStore(session).find_measured((one.artifact, other.artifact))
             return _to_view(session, one, other, known)
 
+    def compare_targets(self, before: str, after: str, targets: Sequence[str]) -> tuple[ComparisonView, ...]:
+        """Compare two versions on targets that both have, without their code and kernels.
+
+        Raises:
+            InvalidInput: A reference is malformed.
+            NotFound: A version, alias or artifact does not exist, or has no artifact for a target.
+            NotReady: A version has no artifact yet.
+        """
+        one, other = self._resolve(before), self._resolve(after)
+        pairs = [
+            (_view(one, _of_target(one, name)), _view(other, _of_target(other, name))) for name in targets
+        ]
+        with self._sessions.begin() as session:
+            store = PerformanceStore(session)
+            known = store.find_measured([side.artifact for pair in pairs for side in pair])
+            evaluations = _evaluations(session, *pairs[0]) if pairs else ()
+            return tuple(
+                replace(_compare_metrics(session, *pair, known), evaluations=evaluations) for pair in pairs
+            )
+
     def examine(self) -> int:
         """Examine series with new measurements, and record flagged changes as events.
 
@@ -139,21 +159,26 @@ class ComparisonService:
 def _to_view(
     session: Session, before: SideView, after: SideView, known: dict[Digest, MeasuredArtifact]
 ) -> ComparisonView:
+    view = _compare_metrics(session, before, after, known)
+    code, kernels = code_comparison.compare_code(session, before.artifact, after.artifact)
+    evaluations = _evaluations(session, before, after)
+    return replace(view, autotune=kernels, code=code, evaluations=evaluations)
+
+
+def _compare_metrics(
+    session: Session, before: SideView, after: SideView, known: dict[Digest, MeasuredArtifact]
+) -> ComparisonView:
     for side in (before, after):
         if side.artifact not in known:
             raise NotFound(f"Artifact {side.artifact} not found", where="artifact")
     found = ArtifactComparison(session).compare(known[before.artifact], known[after.artifact])
-    code, kernels = code_comparison.compare_code(session, before.artifact, after.artifact)
     differs = differing(found.before, found.after) if found.before and found.after else {}
     return ComparisonView(
         before=replace(before, environment=found.before),
         after=replace(after, environment=found.after),
         metrics=found.metrics,
-        autotune=kernels,
         differs={name: list(values) for name, values in differs.items()},
         across=before.target != after.target,
-        code=code,
-        evaluations=_evaluations(session, before, after),
     )
 
 

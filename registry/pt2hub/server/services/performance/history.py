@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pt2hub.analysis.changes import assess_unchanged, change_points, usual_noise
+from pt2hub.analysis.changes import assess_unchanged, change_points, find_noise_limit, usual_noise
 from pt2hub.domain.digests import Digest
 from pt2hub.domain.performance.metrics import METRICS, default_threshold
 from pt2hub.server.db.stores.performance.series import HistoryStore, StoredSeries
@@ -21,6 +21,7 @@ from pt2hub.server.db.stores.values import stamp
 from pt2hub.server.services import not_found
 from pt2hub.server.services.performance import missing_measurements
 from pt2hub.server.views.overview import Trend
+from pt2hub.server.views.version_speeds import VersionSpeeds
 from pt2hub.wire.performance import (
     ChangeView,
     HistoryView,
@@ -44,6 +45,9 @@ _MAX_SERIES = 50
 """Series per metric: reports may come from a thousand kinds of machines."""
 _MAX_LISTED_SERIES = 1000
 SPARKLINE_POINTS = 20
+_HISTORY_POINTS = 60
+"""Versions of a model's own chart."""
+_LATENCY = "latency_p50"
 
 
 class PerformanceService:
@@ -151,6 +155,49 @@ class PerformanceService:
             changes = store.last_changes({row: shown[0][0] for row, shown in values.items()}, upto)
         trends = {item.model_id: _trend(item, values[item.id], changes.get(item.id)) for item in found}
         return {name: trends[row] for name, row in rows.items() if row in trends}
+
+    def main_speeds(self, model: str, number: int | None, numbers: Sequence[int]) -> VersionSpeeds | None:
+        """Return latencies of versions on the main target of one of them.
+
+        Args:
+            number: The version of which it is the main target; None for the target measured last.
+            numbers: The versions to return, beside those of the history.
+
+        Returns:
+            None if the model was never measured.
+        """
+        with self._sessions.begin() as session:
+            model_id, store = not_found.require_model(session, model), HistoryStore(session)
+            batches = store.example_batches([model_id])
+            found = store.main_series({model_id: number}, batches, None) if number else []
+            found = found or _chosen(store.front_series([model_id]), batches)
+            newest = sorted(found, key=lambda item: item.newest_at, reverse=True)[:1]
+            speeds = self._speeds_of(session, model_id, newest, numbers, limit=_HISTORY_POINTS)
+        return speeds[0] if speeds else None
+
+    @staticmethod
+    def _speeds_of(
+        session: Session, model_id: int, found: Sequence[StoredSeries], numbers: Sequence[int], *, limit: int
+    ) -> tuple[VersionSpeeds, ...]:
+        store, rows = HistoryStore(session), [item.id for item in found]
+        history, wanted = store.values(rows, limit=limit), store.values_of(rows, numbers)
+        changes = store.last_changes({row: shown[0][0] for row, shown in history.items()})
+        threshold = PolicyStore(session).thresholds(model_id).get(_LATENCY) or default_threshold(_LATENCY)
+        return tuple(
+            VersionSpeeds(
+                series=item.id,
+                target=item.target,
+                metric=item.metric,
+                unit=item.unit,
+                batch=item.batch or None,
+                values=dict(shown) | wanted.get(item.id, {}),
+                limit=find_noise_limit([value for _, value in shown], threshold),
+                history=tuple(shown),
+                change=changes.get(item.id),
+            )
+            for item in found
+            if (shown := history.get(item.id))
+        )
 
 
 def views(

@@ -30,8 +30,8 @@ if TYPE_CHECKING:
     from pt2hub.server.db.stores.performance.version_changes import PublishedVersion
     from pt2hub.wire.performance import EventView
 
-MAX_EVENTS_OF_CHANGE = 60
-"""Events of one version on a page: a few metrics and batches on about ten targets."""
+MAX_EVENTS_OF_CHANGE = 24
+"""Events of one version on a page; with a filter by target, all others are found."""
 RECENT_DAYS = 7
 PRODUCTION = ("prod", "live")
 """Beginnings of the names of production aliases."""

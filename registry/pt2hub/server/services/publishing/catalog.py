@@ -142,6 +142,26 @@ class CatalogService:
             page = CatalogStore(session).summaries(ids[:limit])
         return FoundVersions(tuple(page), next=ids[limit - 1] if len(ids) > limit else None)
 
+    def fastest(
+        self, conditions: Sequence[str], series: int, *, after: int | None = None, limit: int = DEFAULT_LIMIT
+    ) -> FoundVersions:
+        """Return the versions of a model that have a point in a series, the lowest value first.
+
+        Args:
+            conditions: As for `search`; one of them names the model of the series.
+            after: The previous page's cursor, a version number; None for the first page.
+
+        Raises:
+            InvalidInput: A condition is malformed, or names a field or label that does not exist.
+            NotFound: The model does not exist.
+        """
+        wanted = parse_conditions(conditions, now=datetime.now(UTC))
+        with self._sessions.begin() as session:
+            _check_conditions(session, wanted)
+            found = VersionSearchStore(session).fastest(wanted, series, after=after, limit=limit + 1)
+            page = CatalogStore(session).summaries([id_ for id_, _ in found[:limit]])
+        return FoundVersions(tuple(page), next=found[limit - 1][1] if len(found) > limit else None)
+
     def builds(
         self, wanted: BuildFilter, *, after: str | None = None, limit: int = DEFAULT_LIMIT
     ) -> BuildPage:

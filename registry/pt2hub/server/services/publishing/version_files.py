@@ -96,18 +96,6 @@ class VersionFileService:
                 return item
         raise _no_file(f"{model}@{number}", name, [item.name for item in found])
 
-    def text(self, file: FileView, *, most: int) -> str:
-        """Return the beginning of a file as text; what is not UTF-8 is replaced.
-
-        Args:
-            most: Bytes to read at most.
-
-        Raises:
-            NotFound: The file is missing from storage.
-        """
-        data = b"".join(self._storage.read(StorageKey.blob(file.digest), 0, most))
-        return data.decode(errors="replace")
-
     def put(self, model: str, number: int, new: NewFile, *, by: Actor) -> FileList:
         """Add a documentation file to a version, or replace it; its bytes were uploaded before.
 

@@ -72,6 +72,10 @@ _MAIN_SERIES = text("""
     ORDER BY given.model, targets.device IS DISTINCT FROM 'cuda', series.batch <> given.batch, reported,
         point.measured_at DESC, series.id
 """)
+_VALUES_OF = text("""
+    SELECT series_id, number, value FROM series_points
+    WHERE series_id = ANY(CAST(:series AS bigint[])) AND number = ANY(CAST(:numbers AS integer[]))
+""")
 # If a version has two events, the change point comes first, as in `pt2hub history`.
 _LAST_CHANGES = text("""
     SELECT given.id, event.number, event.before, event.outcome, event.ratio, event.kind, event.method
@@ -277,6 +281,15 @@ class HistoryStore:
             "target": target,
         }
         return [StoredSeries(*row) for row in self._session.execute(_MAIN_SERIES, given)]
+
+    def values_of(self, series: Sequence[int], numbers: Sequence[int]) -> dict[int, dict[int, float]]:
+        """Return the values of some versions, by the series' id and the version's number."""
+        found: dict[int, dict[int, float]] = {}
+        for row, number, value in self._session.execute(
+            _VALUES_OF, {"series": list(series), "numbers": list(numbers)}
+        ):
+            found.setdefault(row, {})[number] = value
+        return found
 
     def example_batches(self, models: Sequence[int]) -> dict[int, int]:
         """Return the batch size of the example inputs of each model's newest version, if it has one."""

@@ -8,7 +8,7 @@ from sqlalchemy import text
 
 from pt2hub.server.db.reading import readable
 from pt2hub.server.db.stores.publishing.model_list import regression
-from pt2hub.server.db.stores.publishing.production import IN_FORCE, PRODUCTION, WORST
+from pt2hub.server.db.stores.publishing.production import IN_FORCE, IS_PRODUCTION, WORST
 from pt2hub.server.db.stores.values import optional_stamp, stamp
 from pt2hub.server.views.attention import (
     ATTENTION_DAYS,
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 _NAMED = "(CAST(:readable AS text) IS NULL OR models.name ~ :readable)"
 # A regression is news when it was flagged, and again when an alias brings it into production.
 _REGRESSIONS = text(f"""
-    WITH {PRODUCTION}, {IN_FORCE}, worst AS ({WORST})
+    WITH {IN_FORCE}, worst AS ({WORST})
     SELECT worst.*, models.name FROM worst
     JOIN models ON models.id = worst.model_id
     JOIN production ON production.model_id = worst.model_id
@@ -62,10 +62,12 @@ _QUEUES = text(f"""
 """)  # noqa: S608  # of constants
 # Of the versions in production, the newest. Artifacts without a measurement have no point in any series of latencies.
 _UNMEASURED = text(f"""
-    WITH {PRODUCTION}, newest AS MATERIALIZED (SELECT * FROM production ORDER BY version_id DESC LIMIT :most)
-    SELECT models.name, newest.number, newest.alias, moved.at
-    FROM newest JOIN models ON models.id = newest.model_id
-    LEFT JOIN alias_moves AS moved ON (moved.alias_id, moved.sequence) = (newest.alias_id, newest.moves)
+    WITH newest AS MATERIALIZED (
+        SELECT * FROM aliases WHERE version_id IS NOT NULL AND {IS_PRODUCTION} ORDER BY version_id DESC LIMIT :most
+    )
+    SELECT DISTINCT ON (newest.version_id) models.name, versions.number, newest.name AS alias, moved.at
+    FROM newest JOIN versions ON versions.id = newest.version_id JOIN models ON models.id = newest.model_id
+    LEFT JOIN alias_moves AS moved ON (moved.alias_id, moved.sequence) = (newest.id, newest.moves)
     WHERE {_NAMED} AND EXISTS (
         SELECT FROM builds JOIN artifacts ON artifacts.build_id = builds.id
         WHERE builds.version_id = newest.version_id
@@ -77,11 +79,13 @@ _UNMEASURED = text(f"""
         SELECT FROM builds WHERE builds.version_id = newest.version_id AND builds.kind = 'measure'
             AND builds.state IN ('queued', 'running')
     )
-    ORDER BY moved.at DESC NULLS LAST, models.name
+    ORDER BY newest.version_id DESC, length(newest.name), newest.name
 """)  # noqa: S608  # of constants
 _HAS_PRODUCTION = text(f"""
-    WITH {PRODUCTION}
-    SELECT EXISTS (SELECT FROM production JOIN models ON models.id = production.model_id WHERE {_NAMED})
+    SELECT EXISTS (
+        SELECT FROM aliases JOIN models ON models.id = aliases.model_id
+        WHERE aliases.version_id IS NOT NULL AND {IS_PRODUCTION} AND {_NAMED}
+    )
 """)  # noqa: S608  # of constants
 
 

@@ -54,8 +54,8 @@ class CatalogStore:
         return found[0] if found else None
 
     def named(self, names: Sequence[str]) -> dict[str, ModelView]:
-        """Return models by name; missing ones are left out."""
-        found = self._models([SQLModel.name.in_(names)], limit=len(names))
+        """Return the models that may be read, by name; missing ones are left out."""
+        found = self._models([SQLModel.name.in_(names), *only_readable(SQLModel.name)], limit=len(names))
         return {model.name: model for model in found}
 
     def models(

@@ -9,7 +9,12 @@ from sqlalchemy import text
 
 from pt2hub.domain.builds import BuildState
 from pt2hub.server.db.reading import readable
-from pt2hub.server.db.stores.publishing.production import IN_FORCE, IN_FORCE_OF_MODELS, PRODUCTION, WORST
+from pt2hub.server.db.stores.publishing.production import (
+    IN_FORCE_AND_PRODUCTION,
+    IN_FORCE_OF_MODELS,
+    PRODUCTION_OF_MODEL,
+    WORST,
+)
 from pt2hub.server.db.stores.values import optional_stamp, stamp
 from pt2hub.server.views.overview import FilterChoices, LastBuild, Production, Regression
 
@@ -29,7 +34,7 @@ _CANDIDATES = """
     SELECT models.id, models.name, newest.id AS newest_id, newest.number AS newest,
         production.alias, production.number, production.alias_id, production.moves, newest.created_at
     FROM models
-    LEFT JOIN production ON production.model_id = models.id
+    {production}
     LEFT JOIN LATERAL (
         SELECT id, number, created_at FROM versions WHERE model_id = models.id ORDER BY number DESC LIMIT 1
     ) AS newest ON true
@@ -54,15 +59,15 @@ _CANDIDATES = """
 """
 # PostgreSQL reads names in order, and only as many as it needs.
 _BY_NAME = text(f"""
-    WITH {PRODUCTION}, page AS MATERIALIZED (
-        {_CANDIDATES} AND models.name > :after ORDER BY models.name LIMIT :most
+    WITH page AS MATERIALIZED (
+        {_CANDIDATES.format(production=f"LEFT JOIN LATERAL ({PRODUCTION_OF_MODEL}) AS production ON true")} AND models.name > :after ORDER BY models.name LIMIT :most
     )
     SELECT page.*, moved.at, moved.by FROM page
     LEFT JOIN alias_moves AS moved ON (moved.alias_id, moved.sequence) = (page.alias_id, page.moves)
     ORDER BY page.name
 """)  # noqa: S608  # of constants
 _RANKED = """
-    WITH {production}, {in_force}, worst AS (
+    WITH {in_force}, worst AS (
         SELECT model_id, bool_or(production IS NOT NULL) AS live,
             max(CASE WHEN metric = 'latency_p50' THEN factor ELSE 0 END) AS factor, count(*) AS series
         FROM in_force GROUP BY model_id
@@ -79,19 +84,16 @@ _RANKED = """
 """
 _RECENT = "greatest(candidates.created_at, moved.at) DESC NULLS LAST, candidates.name"
 _WORSE = "worst.live DESC NULLS LAST, worst.factor DESC NULLS LAST, worst.series DESC NULLS LAST"
+_JOINED = _CANDIDATES.format(production="LEFT JOIN production ON production.model_id = models.id")
 _STATEMENTS = {
     "name": _BY_NAME,
-    "recent": text(
-        _RANKED.format(production=PRODUCTION, in_force=IN_FORCE, candidates=_CANDIDATES, order=_RECENT)
-    ),
-    "change": text(
-        _RANKED.format(
-            production=PRODUCTION, in_force=IN_FORCE, candidates=_CANDIDATES, order=f"{_WORSE}, {_RECENT}"
-        )
-    ),
+    **{
+        name: text(_RANKED.format(in_force=IN_FORCE_AND_PRODUCTION, candidates=_JOINED, order=order))
+        for name, order in (("recent", _RECENT), ("change", f"{_WORSE}, {_RECENT}"))
+    },
 }
 _REGRESSIONS = text(f"""
-    WITH {PRODUCTION}, {IN_FORCE_OF_MODELS}, worst AS ({WORST})
+    WITH {IN_FORCE_OF_MODELS}, worst AS ({WORST})
     SELECT worst.*, models.name FROM worst JOIN models ON models.id = worst.model_id
 """)  # noqa: S608  # of constants
 # The build of a newest version that says most: a failed one, else the latest that did something.

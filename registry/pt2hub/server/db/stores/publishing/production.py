@@ -11,23 +11,32 @@ from pt2hub.domain.names import PRODUCTION_PREFIXES
 MAX_EVENTS = 10_000
 """Newest flagged regressions that are read."""
 
+IS_PRODUCTION = f"aliases.name ~* '^({'|'.join(PRODUCTION_PREFIXES)})'"
 # Of several production aliases, the one with the shortest name.
-PRODUCTION = f"""
+_PRODUCTION = f"""
     production AS MATERIALIZED (
         SELECT DISTINCT ON (aliases.model_id) aliases.model_id, aliases.id AS alias_id, aliases.name AS alias,
             aliases.moves, versions.id AS version_id, versions.number
         FROM aliases JOIN versions ON versions.id = aliases.version_id
-        WHERE aliases.name ~* '^({"|".join(PRODUCTION_PREFIXES)})'
+        WHERE {IS_PRODUCTION} {{of_models}}
         ORDER BY aliases.model_id, length(aliases.name), aliases.name
     )
 """  # noqa: S608  # of constants
+# The same for each of the models of a statement, which reads only as many as it needs.
+PRODUCTION_OF_MODEL = f"""
+    SELECT aliases.id AS alias_id, aliases.name AS alias, aliases.moves, versions.id AS version_id, versions.number
+    FROM aliases JOIN versions ON versions.id = aliases.version_id
+    WHERE aliases.model_id = models.id AND {IS_PRODUCTION} ORDER BY length(aliases.name), aliases.name LIMIT 1
+"""  # noqa: S608  # of constants
 # A regression counts until a later version, up to the one in production, is flagged as better in the same series. One of
 # a series without the version in production does not: the target or its machines were given up.
-_IN_FORCE = f"""
+_FLAGGED = f"""
     flagged AS MATERIALIZED (
         SELECT series_id, model_id, number, before, kind, ratio, at FROM performance_events
         WHERE outcome = 'worse' {{of_models}} ORDER BY at DESC, id DESC LIMIT {MAX_EVENTS}
-    ),
+    )
+"""  # noqa: S608  # of constants
+_IN_FORCE = """
     in_force AS MATERIALIZED (
         SELECT DISTINCT ON (flagged.series_id) flagged.*, series.metric, series.unit, series.target, series.batch,
             production.number AS production, greatest(flagged.ratio, 1 / flagged.ratio) AS factor
@@ -46,9 +55,16 @@ _IN_FORCE = f"""
         )
         ORDER BY flagged.series_id, flagged.number DESC, flagged.kind
     )
-"""  # noqa: S608  # of constants
-IN_FORCE = _IN_FORCE.format(of_models="")
-IN_FORCE_OF_MODELS = _IN_FORCE.format(of_models="AND model_id = ANY(CAST(:models AS bigint[]))")
+"""
+_OF_FLAGGED = _PRODUCTION.format(of_models="AND aliases.model_id IN (SELECT model_id FROM flagged)")
+# Each begins a WITH. The second one has every version in production, the others those of models with flagged regressions.
+IN_FORCE = ",".join((_FLAGGED.format(of_models=""), _OF_FLAGGED, _IN_FORCE))
+IN_FORCE_AND_PRODUCTION = ",".join(
+    (_FLAGGED.format(of_models=""), _PRODUCTION.format(of_models=""), _IN_FORCE)
+)
+IN_FORCE_OF_MODELS = ",".join(
+    (_FLAGGED.format(of_models="AND model_id = ANY(CAST(:models AS bigint[]))"), _OF_FLAGGED, _IN_FORCE)
+)
 # Latencies first: they are what production is about. `others` is the number of further series.
 WORST = """
     SELECT DISTINCT ON (in_force.model_id) in_force.*,

@@ -23,9 +23,11 @@ from sqlalchemy import (
     or_,
     select,
     text,
+    tuple_,
 )
 
 from pt2hub.domain.builds import BuildKind, BuildState, Readiness
+from pt2hub.server.db.performance_schema import SeriesPoint as SQLPoint
 from pt2hub.server.db.reading import only_readable
 from pt2hub.server.db.schema import Alias as SQLAlias
 from pt2hub.server.db.schema import Build as SQLBuild
@@ -86,6 +88,29 @@ class VersionSearchStore:
         if len(found) < limit:
             found += self._matching([*conditions, SQLVersion.id < last], limit - len(found))
         return found
+
+    def fastest(
+        self, wanted: VersionFilter, series: int, *, after: int | None, limit: int
+    ) -> list[tuple[int, int]]:
+        """Return id and number of versions that have a point in a series, the lowest value first.
+
+        Args:
+            wanted: Its model is the one of the series.
+            after: Number of the version after which the page begins; None for the first page.
+        """
+        point = (SQLPoint.value, -SQLPoint.number)
+        conditions = [*_conditions(wanted), *self._of_models(wanted.model), SQLPoint.series_id == series]
+        if after is not None:
+            last = select(*point).where(SQLPoint.series_id == series, SQLPoint.number == after).subquery()
+            conditions.append(tuple_(*point) > select(last.c[0], last.c[1]).scalar_subquery())
+        rows = self._session.execute(
+            select(SQLVersion.id, SQLVersion.number)
+            .join(SQLPoint, SQLPoint.number == SQLVersion.number)
+            .where(*conditions)
+            .order_by(*point)
+            .limit(limit)
+        )
+        return [(id_, number) for id_, number in rows]
 
     def _matching(self, conditions: Sequence[ColumnElement[bool]], limit: int) -> list[int]:
         """Return the newest versions that meet all conditions."""
