@@ -94,20 +94,21 @@ def test_a_models_page_shows_versions_targets_aliases_policy_and_speed(
     assert "Version 4 is newer but not ready." in read(web, PAGE).text
 
 
-def test_a_hundred_targets_are_eight_columns_and_a_count(web: FlaskClient, served: Registry) -> None:
+def test_a_hundred_targets_are_a_few_dots_and_a_count(web: FlaskClient, served: Registry) -> None:
     served.submit()
     served.sql(
-        "INSERT INTO builds (id, version_id, target, state) SELECT left(id, -3) || lpad(n::text, 3, '0'), version_id, 'torch2.' || n || '-cpu-x86_64_v4', 'queued'"
-        " FROM builds, generate_series(20, 118) AS n WHERE target = '" + V4 + "'"
+        "INSERT INTO targets SELECT (jsonb_populate_record(first, jsonb_build_object("
+        "'name', 'torch2.' || n || '-cpu-x86_64_v4'))).* FROM targets AS first, generate_series(20, 118) AS n"
+        f" WHERE first.name = '{V4}'"
     )
-    page = read(web, PAGE)
-    assert "+92 targets" in page.text
-    assert "+92, 92 queued" in page.text
+    served.sql(
+        "INSERT INTO builds SELECT (jsonb_populate_record(first, jsonb_build_object('id', left(id, -3) || lpad(n::text, 3, '0'),"
+        " 'target', 'torch2.' || n || '-cpu-x86_64_v4', 'position', n))).* FROM builds AS first, generate_series(20, 118) AS n"
+    )
+    assert "+92" in read(web, PAGE).text
 
 
-def test_a_roll_back_leads_to_the_form_that_asks_for_a_reason(
-    signed_in: FlaskClient, served: Registry
-) -> None:
+def test_a_roll_back_leads_to_a_form_that_asks_for_a_reason(signed_in: FlaskClient, served: Registry) -> None:
     versions(served, 2)
     move = served.services.aliases.move
     move(MODEL, "prod", 1, expected=None, reason="first", by=Actor("ci"))
@@ -115,9 +116,8 @@ def test_a_roll_back_leads_to_the_form_that_asks_for_a_reason(
     move(MODEL, "prod", 2, expected=1, reason="canary passed", by=Actor("ci"))
     page = read(signed_in, PAGE)
     assert "Roll back to 1" in page.text
-    link = f"{PAGE}/aliases/prod?action=rollback#rollback"
-    assert link in page.links
-    html = signed_in.get(link).get_data(as_text=True)
+    assert f"{PAGE}/promotion?alias=prod&number=1" in page.links
+    html = signed_in.get(f"{PAGE}/aliases/prod?action=rollback").get_data(as_text=True)
     form = html[html.index('id="rollback"') :]
     assert form.index("<details") < form.index(" open>") < form.index('name="number" value="1"')
     assert served.services.aliases.alias(MODEL, "prod").number == 2
@@ -129,9 +129,9 @@ def test_forms_offer_the_newest_ready_versions(signed_in: FlaskClient, served: R
     served.services.aliases.move(MODEL, "prod", 1, expected=None, reason="first", by=Actor("ci"))
     for path in (PAGE, f"{PAGE}/aliases/prod"):
         html = signed_in.get(path).get_data(as_text=True)
-        assert '<option value="1">version 1: prod, published' in html
-        assert '<option value="2">version 2: published' in html
-        assert '<option value="3">' not in html
+        assert '<option value="1"' in html
+        assert '<option value="2"' in html
+        assert '<option value="3"' not in html
 
 
 def test_thousands_of_versions_are_read_page_by_page(web: FlaskClient, served: Registry) -> None:
