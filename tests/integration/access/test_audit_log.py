@@ -290,6 +290,13 @@ MUTATIONS = {
     ),
     "webhooks.rotate": Mutation(Action.WEBHOOK_ROTATE, webhook("POST", "/rotate", {}), again=1),
     "webhooks.test": Mutation(Action.WEBHOOK_TEST, webhook("POST", "/test"), again=1),
+    "pages.add_derivation": Mutation(
+        Action.VERSION_LINEAGE,
+        after(
+            Registry.submit,
+            Case("POST", f"/models/{MODEL}/versions/1/lineage", {"relation": "other", "parent": "hf:net@v1"}),
+        ),
+    ),
     "pages.assign_role": Mutation(Action.ROLE_ASSIGN, lambda *_: Case("POST", "/teams", ROLE)),
     "pages.remove_role": Mutation(Action.ROLE_REMOVE, assigned("POST", "/teams/roles/{}/remove")),
     "pages.cancel_build": Mutation(Action.BUILD_CANCEL, queued("/builds/{}/cancel")),

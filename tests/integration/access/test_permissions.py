@@ -101,6 +101,9 @@ def cases(registry: Registry) -> dict[str, Case]:
         "webhooks.rotate": Case("POST", f"{hook}/rotate", {}),
         "webhooks.test": Case("POST", f"{hook}/test"),
         "webhooks.webhooks": Case("GET", "/api/v1/webhooks"),
+        "pages.add_derivation": Case(
+            "POST", "/models/vision/resnet18/versions/1/lineage", {"relation": "other", "parent": "hf:net@v1"}
+        ),
         "pages.assign_role": Case("POST", "/teams", ROLE),
         "pages.audit": Case("GET", "/audit"),
         "pages.remove_role": Case("POST", f"/teams/roles/{role.id}/remove", {}),
