@@ -97,6 +97,6 @@ def test_checks_are_shown_before_a_move_and_a_yank_hides_a_version(
 
 def test_a_link_to_a_target_opens_what_is_said_of_it(page: Page) -> None:
     page.goto(DEMO)
-    page.locator(".matrix .dot-cell a").first.click()
+    page.locator(".matrix .cell").first.click()
     page.wait_for_url("**/versions/*#torch*")
     page.locator(".about[open] .within:target").get_by_text("Provenance").wait_for()
