@@ -121,7 +121,7 @@ def _compare(side: Side) -> str:
 TABS = ("files", "kernels", "autotune", "benchmark", "trace", "provenance", "raw")
 PAGES: dict[str, Callable[[Side], str]] = {
     "front": lambda _: "/",
-    "search": lambda _: f"/?search={random.choice(('bert', 'rank', 'model-000', 'resnet'))}",
+    "search": lambda _: f"/search?q={random.choice(('bert', 'rank', 'model-000', 'resnet'))}",
     "model": lambda side: f"/models/{side.any('model')[0]}",
     "version": _version,
     "alias": _alias,

@@ -96,7 +96,16 @@ def test_a_models_page_shows_versions_targets_aliases_policy_and_speed(
 
 
 def test_a_hundred_targets_are_eight_columns_and_a_count(web: FlaskClient, served: Registry) -> None:
-    served.submit(targets=[V4, *(f"torch2.{minor}-cpu-x86_64_v4" for minor in range(20, 119))])
+    served.submit()
+    served.sql(
+        "INSERT INTO targets SELECT (jsonb_populate_record(first, jsonb_build_object("
+        "'name', 'torch2.' || n || '-cpu-x86_64_v4'))).* FROM targets AS first, generate_series(20, 118) AS n"
+        f" WHERE first.name = '{V4}'"
+    )
+    served.sql(
+        "INSERT INTO builds SELECT (jsonb_populate_record(first, jsonb_build_object('id', left(id, -3) || lpad(n::text, 3, '0'),"
+        " 'target', 'torch2.' || n || '-cpu-x86_64_v4', 'position', n))).* FROM builds AS first, generate_series(20, 118) AS n"
+    )
     html = web.get(PAGE).get_data(as_text=True)
     assert html.count('class="target-dot cell"') == 8
     assert 'title="92 more targets: 92 queued"' in html
@@ -118,6 +127,9 @@ def test_a_roll_back_leads_to_the_checks_and_a_form_that_asks_for_a_reason(
     form = read(signed_in, link)
     assert "would move: 2 -> 1" in form.text
     assert ("number", "1") in form.fields
+    html = signed_in.get(f"{PAGE}/aliases/prod?action=rollback").get_data(as_text=True)
+    part = html[html.index('id="rollback"') :]
+    assert part.index("<details") < part.index(" open>") < part.index('name="number" value="1"')
     assert served.services.aliases.alias(MODEL, "prod").number == 2
 
 

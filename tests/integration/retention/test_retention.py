@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -13,6 +13,7 @@ from support.promoted import ADMIN, MODEL, move, published
 if TYPE_CHECKING:
     from flask.testing import FlaskClient
 
+    from pt2hub.wire.retention import DeletionView
     from support.registry import Registry
 
 
@@ -115,3 +116,32 @@ def test_only_an_admin_of_all_the_models_sets_a_policy(registry: Registry) -> No
             service.preview("vision", by=by)
     with pytest.raises(InvalidInput):
         service.put("Not a team", last=1, by=ADMIN)
+
+
+@pytest.mark.parametrize("change", ["removed", "relaxed", "pulled"])
+def test_what_changes_during_a_run_counts(
+    registry: Registry, monkeypatch: pytest.MonkeyPatch, change: str
+) -> None:
+    for _ in range(4):
+        published(registry)
+    services = registry.services
+    services.retention.put(MODEL, last=1, pulled_within_days=30, by=ADMIN)
+    registry.sql("UPDATE versions SET created_at = now() - interval '60 days'")
+    delete = services.deletion.version
+
+    def delete_after_a_change(model: str, number: int, **options: Any) -> DeletionView:
+        if number == 2:
+            if change == "removed":
+                services.retention.remove(MODEL, by=ADMIN)
+            elif change == "relaxed":
+                services.retention.put(MODEL, last=4, by=ADMIN)
+            else:
+                registry.sql(
+                    "INSERT INTO version_pulls (version_id, pulled_on) SELECT id, current_date FROM versions WHERE number = 2"
+                )
+        return delete(model, number, **options)
+
+    monkeypatch.setattr(services.deletion, "version", delete_after_a_change)
+    assert services.retention.run() == (2 if change == "pulled" else 1)
+    left = {version.number for version in services.catalog.versions(MODEL).versions}
+    assert left == ({2, 4} if change == "pulled" else {2, 3, 4})

@@ -30,6 +30,8 @@ from pt2hub.server.services.retention.plans import DeletionPlan, list_goes, list
 from pt2hub.wire.retention import KeptThing
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from sqlalchemy.orm import Session
 
     from pt2hub.domain.digests import Digest
@@ -52,12 +54,20 @@ class DeletionService:
         self._documents = documents
 
     def version(
-        self, model: str, number: int, *, by: Actor, reason: str = "", dry_run: bool = False
+        self,
+        model: str,
+        number: int,
+        *,
+        by: Actor,
+        reason: str = "",
+        dry_run: bool = False,
+        unless: Callable[[Session], bool] | None = None,
     ) -> DeletionView:
         """Delete a version with its builds, artifacts, logs and measurements; its number is not used again.
 
         Args:
             dry_run: Only return what would be done.
+            unless: Asked once the version is locked; nothing is deleted if it answers yes.
 
         Raises:
             Forbidden: The actor is not an admin of the model.
@@ -71,7 +81,7 @@ class DeletionService:
         with self._sessions.begin() as session:
             doomed = find_version(session, model, number, lock=not dry_run)
             plan = _plan(session, f"{model}@{number}", doomed)
-            if dry_run:
+            if dry_run or (unless is not None and unless(session)):
                 return plan.view(deleted=False)
             plan.check()
             delete_versions(session, doomed, by=by, reason=why)

@@ -21,6 +21,8 @@ from pt2hub.server.services.retention.plans import list_needs
 from pt2hub.wire.retention import KeptThing, RetentionPreview, RetentionView
 
 if TYPE_CHECKING:
+    from sqlalchemy.orm import Session
+
     from pt2hub.domain.tokens import Actor
     from pt2hub.server.db.engine import Sessions
     from pt2hub.server.db.stores.retention.dependents import Doomed
@@ -173,15 +175,21 @@ class RetentionService:
         return sum(self._delete(*each) for each in expired)
 
     def _delete(self, model: str, number: int, policy: StoredRetention) -> bool:
+        """Delete a version, unless its policy was changed or it was pulled since it was listed."""
+
+        def is_kept(session: Session) -> bool:
+            store = RetentionStore(session)
+            return store.effective(model) != policy or not store.is_expired(model, policy, number)
+
         try:
-            self._deletion.version(model, number, by=_RUNNER, reason=_reason(policy))
+            view = self._deletion.version(model, number, by=_RUNNER, reason=_reason(policy), unless=is_kept)
         except StillNeeded as error:
             reasons: list[KeptThing] = error.context.get("kept", [])
             _log.info("a retention policy keeps what is needed", version=f"{model}@{number}", kept=reasons)
         except Pt2hubError as error:
             _log.warning("a version was not deleted", version=f"{model}@{number}", error=str(error))
         else:
-            return True
+            return view.deleted
         return False
 
 

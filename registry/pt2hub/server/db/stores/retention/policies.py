@@ -66,6 +66,10 @@ class StoredRetention:
     at: str
 
 
+_MAX_EXPIRED = 1000
+"""Versions among which one is looked for: more than a run deletes, in the same order."""
+
+
 class RetentionStore:
     """Retention policies."""
 
@@ -122,6 +126,10 @@ class RetentionStore:
             "most": limit,
         }
         return list(self._session.scalars(_EXPIRED, given))
+
+    def is_expired(self, model: str, policy: StoredRetention, number: int) -> bool:
+        """Return whether a version is not kept by a policy of its model."""
+        return number in self.expired(model, policy, limit=_MAX_EXPIRED)
 
     def record_pull(self, model: str, number: int) -> None:
         """Record that a version was pulled today."""
