@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -94,7 +95,7 @@ def test_a_models_page_shows_versions_targets_aliases_policy_and_speed(
     assert "Version 4 is newer but not ready." in read(web, PAGE).text
 
 
-def test_a_hundred_targets_are_a_few_dots_and_a_count(web: FlaskClient, served: Registry) -> None:
+def test_a_hundred_targets_are_eight_columns_and_a_count(web: FlaskClient, served: Registry) -> None:
     served.submit()
     served.sql(
         "INSERT INTO targets SELECT (jsonb_populate_record(first, jsonb_build_object("
@@ -105,10 +106,15 @@ def test_a_hundred_targets_are_a_few_dots_and_a_count(web: FlaskClient, served: 
         "INSERT INTO builds SELECT (jsonb_populate_record(first, jsonb_build_object('id', left(id, -3) || lpad(n::text, 3, '0'),"
         " 'target', 'torch2.' || n || '-cpu-x86_64_v4', 'position', n))).* FROM builds AS first, generate_series(20, 118) AS n"
     )
-    assert "+92" in read(web, PAGE).text
+    html = web.get(PAGE).get_data(as_text=True)
+    assert html.count('class="target-dot cell"') == 8
+    assert 'title="92 more targets: 92 queued"' in html
+    assert "CPU v4 · torch 2.118" in read(web, f"{PAGE}/versions/1").text
 
 
-def test_a_roll_back_leads_to_a_form_that_asks_for_a_reason(signed_in: FlaskClient, served: Registry) -> None:
+def test_a_roll_back_leads_to_the_checks_and_a_form_that_asks_for_a_reason(
+    signed_in: FlaskClient, served: Registry
+) -> None:
     versions(served, 2)
     move = served.services.aliases.move
     move(MODEL, "prod", 1, expected=None, reason="first", by=Actor("ci"))
@@ -116,10 +122,14 @@ def test_a_roll_back_leads_to_a_form_that_asks_for_a_reason(signed_in: FlaskClie
     move(MODEL, "prod", 2, expected=1, reason="canary passed", by=Actor("ci"))
     page = read(signed_in, PAGE)
     assert "Roll back to 1" in page.text
-    assert f"{PAGE}/promotion?alias=prod&number=1" in page.links
+    link = f"{PAGE}/promotion?alias=prod&number=1"
+    assert link in page.links
+    form = read(signed_in, link)
+    assert "would move: 2 -> 1" in form.text
+    assert ("number", "1") in form.fields
     html = signed_in.get(f"{PAGE}/aliases/prod?action=rollback").get_data(as_text=True)
-    form = html[html.index('id="rollback"') :]
-    assert form.index("<details") < form.index(" open>") < form.index('name="number" value="1"')
+    part = html[html.index('id="rollback"') :]
+    assert part.index("<details") < part.index(" open>") < part.index('name="number" value="1"')
     assert served.services.aliases.alias(MODEL, "prod").number == 2
 
 
@@ -129,9 +139,68 @@ def test_forms_offer_the_newest_ready_versions(signed_in: FlaskClient, served: R
     served.services.aliases.move(MODEL, "prod", 1, expected=None, reason="first", by=Actor("ci"))
     for path in (PAGE, f"{PAGE}/aliases/prod"):
         html = signed_in.get(path).get_data(as_text=True)
-        assert '<option value="1"' in html
+        assert '<option value="1">1 · prod · ' in html
         assert '<option value="2"' in html
         assert '<option value="3"' not in html
+    page = read(signed_in, f"{PAGE}/aliases/prod")
+    moved = send(signed_in, f"{PAGE}/aliases", page, alias="prod", choice="2", number="", reason="chosen")
+    assert "prod is on version 2" in done(signed_in, moved).text
+    typed = send(signed_in, f"{PAGE}/aliases", page, alias="live", choice="2", number="1", reason="typed")
+    assert "live is on version 1" in done(signed_in, typed).text
+
+
+def test_versions_are_filtered_and_sorted_by_speed(web: FlaskClient, served: Registry) -> None:
+    for value in (10.0, 12.0, 8.0):
+        version(served, latency(value))
+    served.submit(checks={"tolerance": 0.5}, labels={"stage": "candidate"})
+    served.services.aliases.move(MODEL, "prod", 1, expected=None, reason="first", by=Actor("ci"))
+    assert listed(web, PAGE) == [4, 3, 2, 1]
+    assert listed(web, f"{PAGE}?sort=speed") == [3, 1, 2]
+    assert listed(web, f"{PAGE}?sort=speed&after=3") == [1, 2]
+    assert listed(web, f"{PAGE}?sort=speed&alias=prod") == [1]
+    assert listed(web, f"{PAGE}?state=ready") == [3, 2, 1]
+    assert listed(web, f"{PAGE}?state=pending&label=stage%3Dcandidate") == [4]
+    assert "No versions match." in read(web, f"{PAGE}?state=failed").text
+    page = read(web, PAGE)
+    for said in ("20.0 % slower", "20.0 % faster", "Version 3 is newer and ready, 20.0 % faster on"):
+        assert said in page.text
+    assert "No version has a label stge" in read(web, f"{PAGE}?label=stge", 422).text
+    for wrong in ("sort=name", "state=good", "alias=7", "after=x"):
+        read(web, f"{PAGE}?{wrong}", 422)
+
+
+def test_a_derivation_is_recorded_by_a_form(signed_in: FlaskClient, served: Registry) -> None:
+    versions(served, 2)
+    place = f"{PAGE}/versions/2/lineage"
+    assert "Record what version 2 is derived from" in read(signed_in, f"{PAGE}/versions/2").text
+    form = {"relation": "fine-tuned", "parent": f"{MODEL}@1"}
+    page = done(signed_in, signed_in.post(place, data=form, headers=HERE))
+    assert "Lineage recorded." in page.text
+    assert f"{MODEL}@1 fine-tuned" in page.text
+    refused = again(signed_in.post(place, data=form | {"parent": f"{MODEL}@2"}, headers=HERE), 409)
+    assert "cannot be derived from itself" in refused.text
+    assert ("parent", f"{MODEL}@2") in refused.fields
+    assert (
+        "not found"
+        in again(signed_in.post(place, data=form | {"parent": f"{MODEL}@9"}, headers=HERE), 404).text
+    )
+
+
+def test_a_version_lists_what_the_checks_of_production_say(web: FlaskClient, served: Registry) -> None:
+    for value in (10.0, 12.0):
+        version(served, latency(value))
+    check = {"alias": "prod", "metric": "latency_p50", "max_worse": 0.05}
+    served.services.aliases.move(MODEL, "prod", 1, expected=None, reason="first", by=Actor("ci"))
+    served.services.policies.put(MODEL, {"checks": [check]}, revision=0, by=Actor("ada", admin=True))
+    page = read(web, f"{PAGE}/versions/2")
+    for said in ("fails: ", "20 % worse", "at most 5 % worse", "20.0 % slower than version 1"):
+        assert said in page.text
+
+
+def listed(web: FlaskClient, path: str) -> list[int]:
+    """Numbers of the versions in the list of a model's page."""
+    html = web.get(path).get_data(as_text=True)
+    return [int(number) for number in re.findall(r'<tr data-row="(\d+)">', html)]
 
 
 def test_thousands_of_versions_are_read_page_by_page(web: FlaskClient, served: Registry) -> None:

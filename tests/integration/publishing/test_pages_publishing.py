@@ -163,3 +163,26 @@ def test_fields_are_found_in_the_text(path: str, line: int | None) -> None:
     text = "a: 1\nb:\n- x\n- y: 1\n  c: 2\nd.e: {f: 1}\n"
     found = find_positions(text, [path]).get(path)
     assert (found and found[0]) == line
+
+
+def test_targets_of_live_workers_are_chosen_in_place_of_those_of_the_spec(
+    signed_in: FlaskClient, served: Registry
+) -> None:
+    spec = write_document(a_spec(targets=[V3]))
+    assert "No worker is live now" in signed_in.get("/publish").text
+    served.worker("w1")
+    form = signed_in.get("/publish").text
+    assert f'name="target" value="{V4}"' in form
+    assert f'value="{GPU}"' not in form
+    checked = send(signed_in, "/publish", spec, check="1", target=V4).text
+    assert re.search(rf'value="{V4}" checked', checked)
+    assert f"<code>{V4}</code>" in checked
+    assert typed(checked).strip() == spec.strip()
+    assert "unknown target" in send(signed_in, "/publish", spec, target="nowhere").text
+    there = send(signed_in, "/publish", spec, target=V4)
+    assert there.status_code == 303
+    (build,) = served.services.publish.version("vision/resnet18", 1).builds
+    assert build.target == V4
+    page = signed_in.get(there.location).text
+    assert 'data-open="true"' in page
+    assert f"/builds/{build.id}" in page

@@ -45,6 +45,7 @@ def test_a_version_without_a_speed_says_why() -> None:
     failed = version(9, **{H100: "failed"})
     rows = compose_rows([failed, waiting, version(1)], [H100], SPEEDS, None)
     assert [row.missing for row in rows] == ["-", "waiting to be measured", ""]
+    assert compose_rows([waiting], [H100], None, None)[0].missing == "waiting to be measured"
 
 
 def test_a_dot_says_its_target_and_state() -> None:

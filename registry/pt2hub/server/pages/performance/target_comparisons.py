@@ -15,7 +15,7 @@ from pt2hub.server.pages.performance.intervals import Interval, interval
 from pt2hub.wire.performance import SideView
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Collection, Sequence
 
     from pt2hub.server.services.performance.comparisons import ComparisonService
     from pt2hub.wire.performance import ComparisonView
@@ -67,10 +67,18 @@ class TargetOverview:
 
 
 def compare_targets(
-    before: str, after: str, targets: Sequence[str], comparisons: ComparisonService
+    before: str,
+    after: str,
+    targets: Sequence[str],
+    comparisons: ComparisonService,
+    metrics: Collection[str] | None = None,
 ) -> TargetOverview:
-    """Compare two versions on their targets, of which there is at least one; the first of them in full."""
-    views = comparisons.compare_targets(before, after, targets[:_MAX_TARGETS])
+    """Compare two versions on their targets, of which there is at least one; the first of them in full.
+
+    Args:
+        metrics: Only these; all where omitted.
+    """
+    views = comparisons.compare_targets(before, after, targets[:_MAX_TARGETS], metrics)
     rows = sorted(
         (_row(view, before, after) for view in views),
         key=lambda row: _ORDER.index(row.outcome) if row.outcome in _ORDER else len(_ORDER),

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from pt2hub.domain.builds import BuildState, Readiness
+from pt2hub.domain.performance.measurements import MeasurementState
 from pt2hub.rendering.quantities import format_count
 from pt2hub.rendering.sheets import measurement_state
 from pt2hub.rendering.states import format_state
@@ -136,8 +137,11 @@ def _summary(states: Sequence[str]) -> TargetDot:
 
 
 def _missing(version: VersionSummary, speeds: VersionSpeeds | None) -> str:
-    if speeds is None or version.number in speeds.values:
+    if speeds is None:  # nothing is measured: any artifact says where that stands
+        waiting = [state for state in version.measurements.values() if state != MeasurementState.MEASURED]
+        return measurement_state(waiting[0]) if waiting else ""
+    if version.number in speeds.values:
         return ""
     if version.targets.get(speeds.target) != BuildState.SUCCEEDED:
         return "-"
-    return measurement_state(version.measurements.get(speeds.target, "not_measured"))
+    return measurement_state(version.measurements.get(speeds.target, MeasurementState.NOT_MEASURED))

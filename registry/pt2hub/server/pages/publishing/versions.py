@@ -14,6 +14,7 @@ from pt2hub.domain.builds import BuildState
 from pt2hub.domain.lineage import Relation
 from pt2hub.domain.names import PRODUCTION_PREFIXES
 from pt2hub.domain.performance.measurements import MeasurementState
+from pt2hub.domain.performance.metric_groups import MAIN_METRICS
 from pt2hub.domain.verification_reports import VerificationReport
 from pt2hub.errors import BlobDamaged, NotFound, Pt2hubError
 from pt2hub.rendering.lineage import ancestor_tree, descendant_tree
@@ -185,7 +186,7 @@ def _compare_with(view: VersionView, number: int | None) -> TargetOverview | Non
         return None
     before, after = f"{view.model}@{number}", f"{view.model}@{view.number}"
     try:
-        return compare_targets(before, after, both[:_MAX_COMPARED], services.comparisons)
+        return compare_targets(before, after, both[:_MAX_COMPARED], services.comparisons, MAIN_METRICS)
     except Pt2hubError:  # deleted meanwhile
         return None
 

@@ -23,7 +23,7 @@ from pt2hub.server.services.publishing.catalog import DEFAULT_LIMIT
 from pt2hub.wire.performance import ComparisonView, EventPage, SideView
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Collection, Sequence
 
     from sqlalchemy.orm import Session
 
@@ -69,8 +69,13 @@ class ComparisonService:
             known = PerformanceStore(session).find_measured((one.artifact, other.artifact))
             return _to_view(session, one, other, known)
 
-    def compare_targets(self, before: str, after: str, targets: Sequence[str]) -> tuple[ComparisonView, ...]:
+    def compare_targets(
+        self, before: str, after: str, targets: Sequence[str], metrics: Collection[str] | None = None
+    ) -> tuple[ComparisonView, ...]:
         """Compare two versions on targets that both have, without their code and kernels.
+
+        Args:
+            metrics: Only these; all where omitted.
 
         Raises:
             InvalidInput: A reference is malformed.
@@ -86,7 +91,8 @@ class ComparisonService:
             known = store.find_measured([side.artifact for pair in pairs for side in pair])
             evaluations = _evaluations(session, *pairs[0]) if pairs else ()
             return tuple(
-                replace(_compare_metrics(session, *pair, known), evaluations=evaluations) for pair in pairs
+                replace(_compare_metrics(session, *pair, known, metrics), evaluations=evaluations)
+                for pair in pairs
             )
 
     def examine(self) -> int:
@@ -166,12 +172,16 @@ def _to_view(
 
 
 def _compare_metrics(
-    session: Session, before: SideView, after: SideView, known: dict[Digest, MeasuredArtifact]
+    session: Session,
+    before: SideView,
+    after: SideView,
+    known: dict[Digest, MeasuredArtifact],
+    metrics: Collection[str] | None = None,
 ) -> ComparisonView:
     for side in (before, after):
         if side.artifact not in known:
             raise NotFound(f"Artifact {side.artifact} not found", where="artifact")
-    found = ArtifactComparison(session).compare(known[before.artifact], known[after.artifact])
+    found = ArtifactComparison(session).compare(known[before.artifact], known[after.artifact], metrics)
     differs = differing(found.before, found.after) if found.before and found.after else {}
     return ComparisonView(
         before=replace(before, environment=found.before),
