@@ -408,3 +408,16 @@ def test_a_large_blob_that_was_reported_is_next_for_the_scrub_once_an_hour(
     bench.sql("UPDATE blobs SET checked_at = now() - interval '61 minutes'")
     assert report(bench, key) == (200, "queued")
     assert bench.sql(requested) == [(True,)]
+
+
+def test_wrong_bytes_hide_no_damage_and_right_ones_still_mend_it(bench: Bench) -> None:
+    key = bench.store(b"weights")
+    bench.disk.plant(key)
+    assert bench.find_all() == [DamageProblem.DIGEST]
+    for _ in range(2):
+        answer = bench.api.put(f"/api/v1/blobs/{key.digest}", data=b"junk", headers=bench.bearer)
+        assert answer.get_json(force=True)["code"] == "digest_mismatch"
+        assert [item.digest for item in bench.container.damage.list_damaged()] == [key.digest]
+        assert bench.get(key) == "blob_damaged"
+    assert bench.put(b"weights") == 201
+    assert (bench.get(key), bench.state(key)) == (b"weights", ("stored", 2))

@@ -271,7 +271,8 @@ class Blob(Base):
 
     `state`: `pending` (being written under a lease), `stored`, `deleting` (being collected: nothing may refer to it any
     more), `deleted`, `damaged` (see `BlobDamage`). Writers of a `deleting`, `deleted` or `damaged` blob use the next
-    generation, so that a late collector deletes only the old one, and nothing is ever overwritten.
+    generation, so that a late collector deletes only the old one, and nothing is ever overwritten. A `damaged` blob whose
+    generation has no damage is being written in it; it stays `damaged` until that is confirmed.
 
     `checked_at`: when the bytes were last verified, by their writer or by a scrub; `-infinity` asks for a check.
     """
@@ -293,7 +294,7 @@ class Blob(Base):
 
 
 class BlobDamage(Base):
-    """Damage that was found in a generation of a blob; it is present while the blob is `damaged` in this generation.
+    """Damage that was found in a generation of a blob; while the blob is `damaged`, its latest one is current.
 
     `quarantined`: whether the damaged object was moved out of readers' way, or cannot be (missing, unreadable).
     """

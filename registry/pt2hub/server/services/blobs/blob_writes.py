@@ -4,7 +4,7 @@ A writer first leases the blob in a transaction of its own, then writes it, then
 Only then may something refer to it. A process may die after any step: the next holder of the same bytes writes the
 same generation, which is safe since nothing is ever overwritten; without another holder the lease expires.
 
-Damaged bytes are replaced by the next generation. Known damage shows in the row. Where the object under a key has another
+Damaged bytes are replaced by the next generation. Known damage shows in the row until that one is confirmed. Where the object under a key has another
 length than the bytes to write, and before bytes of an upload are thrown away because they are stored already, the stored
 ones are checked.
 """

@@ -3,13 +3,14 @@
 A blob is damaged only if two readings in a row say so, and only if its row is still of the generation that was read: a
 blob that was deleted or written anew meanwhile is not. The row is marked first; from then on nothing refers to the blob,
 and whoever writes the bytes writes the next generation. Then the object is moved to `quarantine/`, so that no reader
-finds it, however it reads.
+finds it, however it reads. The blob stays damaged until its next generation is confirmed.
 """
 
 from __future__ import annotations
 
 import errno
 import hashlib
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import TYPE_CHECKING
@@ -22,6 +23,7 @@ from pt2hub.domain.storage import FIRST
 from pt2hub.errors import (
     BlobDamaged,
     Deleted,
+    DigestMismatch,
     NotFound,
     Pt2hubError,
     StorageUnavailable,
@@ -29,6 +31,7 @@ from pt2hub.errors import (
 )
 from pt2hub.server.blobs.keys import StorageKey
 from pt2hub.server.db.reading import readable
+from pt2hub.server.db.stores.blobs.blobs import BlobStore
 from pt2hub.server.db.stores.blobs.damage import BlobRow, DamageStore, find_blob
 from pt2hub.server.db.stores.retention.tombstones import TombstoneStore
 
@@ -40,6 +43,7 @@ if TYPE_CHECKING:
     from pt2hub.wire.artifacts import DamagedPart
 
 _BATCH = 100
+_HOLDER = "scrub"
 _PUT_AWAY = frozenset({DamageProblem.DIGEST, DamageProblem.SIZE})
 """Missing and unreadable objects stay where they are: they may come back."""
 _log = structlog.get_logger(__name__)
@@ -129,10 +133,8 @@ class DamageService:
     def check_key(self, key: StorageKey, *, by: str) -> Damage | None:
         """Check a blob by its key, if it is stored or being written; see `check`."""
         with self._sessions.begin() as session:
-            row = DamageStore(session).row(key)
-        if row is None or row.state not in ("stored", "pending"):
-            return None
-        return self.check(row, by=by)
+            row = DamageStore(session).written_row(key)
+        return self.check(row, by=by) if row else None
 
     def request_check(self, key: StorageKey, *, age: timedelta = timedelta()) -> None:
         """Let the scrub check a blob before all others, unless it was checked within a time."""
@@ -271,10 +273,33 @@ class DamageService:
         while True:
             with self._sessions.begin() as session:
                 away = DamageStore(session).list_away(_BATCH, after)
-            restored += sum(self._look_again(damage) is None for damage in away)
+            restored += sum(self._recheck(damage) for damage in away)
             if len(away) < _BATCH:
                 return restored
             after = away[-1].kind, away[-1].digest
+
+    def _recheck(self, damage: Damage) -> bool:
+        """Check a blob again that was away; return whether it is intact now."""
+        return self._look_again(damage) is None and self._copy_forward(damage)
+
+    def _copy_forward(self, damage: Damage) -> bool:
+        """Write bytes that came back as the generation that writers already have; return whether the blob is intact.
+
+        No row returns to an earlier generation, so that no object of a later one is left behind.
+        """
+        key = StorageKey(damage.kind, damage.digest)
+        with self._sessions.begin() as session:
+            row = DamageStore(session).lock_row(key)
+            if row is None or row.state != "damaged":
+                return True
+            target = BlobStore(session).revive({key: row.size}, _HOLDER)[key].key
+        if self._storage.size(target) is not None and self.check_key(key, by="scrub"):
+            return False
+        with suppress(DigestMismatch, NotFound):  # it changed or went away again
+            size = self._storage.write(target, self._storage.read(key.at(damage.generation)))
+            with self._sessions.begin() as session:
+                return not BlobStore(session).confirm({target: size}, _HOLDER).gone
+        return False
 
     def _look_again(self, damage: Damage) -> Damage | None:
         key = StorageKey(damage.kind, damage.digest, damage.generation)

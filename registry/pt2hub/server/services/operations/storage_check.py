@@ -137,7 +137,7 @@ def _compare(row: BlobRow | None, sizes: Mapping[StorageKey, int]) -> Finding | 
     if row is None:
         return _of_objects(FindingKind.UNKNOWN_OBJECT, sizes, "an object without a row") if sizes else None
     if row.state == "damaged":
-        return Finding.of(FindingKind.DAMAGED, row.key.digest, f"generation {row.key.generation} is damaged")
+        return Finding.of(FindingKind.DAMAGED, row.key.digest, "its bytes are missing or wrong")
     if row.state == "stored":
         return _compare_stored(row, sizes)
     if row.state == "deleted" and sizes:

@@ -3,6 +3,9 @@
 The collector's part is in `garbage`: a row without references and live leases becomes `deleting`, its object is removed, and
 the row becomes `deleted`. A push that meets either takes the next generation (docs/facts/storage.md).
 
+A `damaged` row stays so until right bytes are confirmed. It names the generation that is damaged, or the later one that
+writers write: that has no damage of its own. So a writer that fails hides nothing.
+
 Rows are locked in the order of kind and digest, and after everything else that a transaction locks.
 """
 
@@ -51,7 +54,7 @@ _LEASE = text(f"""
         WHERE NOT EXISTS (SELECT FROM known WHERE (known.kind, known.digest) = (asked.kind, asked.digest))
         ORDER BY kind, digest ON CONFLICT DO NOTHING RETURNING kind, digest, generation, state),
     found AS MATERIALIZED (
-        SELECT * FROM known WHERE state IN ('pending', 'stored') UNION ALL SELECT * FROM fresh),
+        SELECT * FROM known WHERE state = ANY(CAST(:states AS text[])) UNION ALL SELECT * FROM fresh),
     leased AS ({_LEASED.format(source="found")})
     SELECT kind, digest, generation, state FROM found""")  # noqa: S608  # of constants
 _LOCK = text(f"""
@@ -61,7 +64,15 @@ _REVIVE = text(f"""
     WITH {_ASKED} UPDATE blobs
     SET generation = blobs.generation + 1, state = 'pending', size = asked.size, changed_at = now()
     FROM asked WHERE (blobs.kind, blobs.digest) = (asked.kind, asked.digest)
-    AND blobs.state IN ('deleting', 'deleted', 'damaged')""")  # noqa: S608  # of constants
+    AND blobs.state IN ('deleting', 'deleted')""")  # noqa: S608  # of constants
+_HAS_DAMAGE = """
+    EXISTS (SELECT FROM blob_damage AS damage WHERE (damage.kind, damage.digest, damage.generation)
+        = (blobs.kind, blobs.digest, blobs.generation))"""
+# The state stays: only bytes that arrived and are right end damage. The next writers get the same generation.
+_BEGIN_NEXT = text(f"""
+    WITH {_ASKED} UPDATE blobs SET generation = blobs.generation + 1, changed_at = now()
+    FROM asked WHERE (blobs.kind, blobs.digest) = (asked.kind, asked.digest)
+    AND blobs.state = 'damaged' AND {_HAS_DAMAGE}""")  # noqa: S608  # of constants
 _CONFIRM = text(f"""
     WITH {_ASKED}, held AS MATERIALIZED (
         SELECT blobs.kind, blobs.digest, asked.size, blobs.state,
@@ -73,6 +84,15 @@ _CONFIRM = text(f"""
         WHERE (blobs.kind, blobs.digest) = (held.kind, held.digest) AND held.ours),
     leased AS ({_LEASED.format(source="kept")})
     SELECT kind, digest, ours FROM kept""")  # noqa: S608  # of constants
+# Follows `_CONFIRM`, which locked the rows: what is damaged in the generation of the writer itself is seen here.
+_CONFIRM_MENDED = text(f"""
+    WITH {_ASKED}, changed AS (
+        UPDATE blobs SET state = 'stored', size = asked.size, changed_at = now(), checked_at = now() FROM asked
+        WHERE (blobs.kind, blobs.digest, blobs.generation) = (asked.kind, asked.digest, asked.generation)
+        AND blobs.state = 'damaged' AND NOT {_HAS_DAMAGE}
+        RETURNING blobs.kind, blobs.digest),
+    leased AS ({_LEASED.format(source="changed")})
+    SELECT kind, digest FROM changed""")  # noqa: S608  # of constants
 _RESTORE = text(f"""
     WITH {_ASKED} INSERT INTO blobs (kind, digest, generation, state, size)
     SELECT kind, digest, generation, 'stored', size FROM asked ORDER BY kind, digest
@@ -155,7 +175,12 @@ class BlobStore:
             The leases by key. Missing blobs were deleted, are being deleted, are damaged, or are being added by
             another transaction: see `revive`.
         """
-        rows = self._session.execute(_LEASE, _lease(sizes, holder))
+        return self._lease(sizes, holder, ["pending", "stored"])
+
+    def _lease(
+        self, sizes: Mapping[StorageKey, int], holder: str, states: list[str]
+    ) -> dict[StorageKey, LeasedBlob]:
+        rows = self._session.execute(_LEASE, _lease(sizes, holder) | {"states": states})
         leased = [
             (_key(kind, digest), generation, state == "stored") for kind, digest, generation, state in rows
         ]
@@ -164,18 +189,24 @@ class BlobStore:
     def revive(self, sizes: Mapping[StorageKey, int], holder: str) -> dict[StorageKey, LeasedBlob]:
         """Lease blobs that `lease` did not; deleted and damaged ones begin their next generation.
 
+        Damaged ones stay damaged until `confirm`.
+
         Returns:
             The leases of all of them, by key.
         """
         asked = _query_arguments(sizes)
         self._session.execute(_LOCK, asked)
         self._session.execute(_REVIVE, asked)
-        return self.lease(sizes, holder)
+        self._session.execute(_BEGIN_NEXT, asked)
+        return self._lease(sizes, holder, ["pending", "stored", "damaged"])
 
     def confirm(self, sizes: Mapping[StorageKey, int], holder: str) -> ConfirmedBlobs:
         """Mark blobs as stored, and renew their leases."""
         rows = self._session.execute(_CONFIRM, _lease(sizes, holder))
         kept = {_key(kind, digest): ours for kind, digest, ours in rows}
+        if rest := {key: size for key, size in sizes.items() if StorageKey(key.kind, key.digest) not in kept}:
+            mended = self._session.execute(_CONFIRM_MENDED, _lease(rest, holder))
+            kept |= {_key(kind, digest): True for kind, digest in mended}
         plain = {key: StorageKey(key.kind, key.digest) for key in sizes}
         return ConfirmedBlobs(
             changed=[key for key, name in plain.items() if kept.get(name)],

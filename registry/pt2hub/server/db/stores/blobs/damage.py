@@ -19,11 +19,21 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
     from datetime import timedelta
 
+    from sqlalchemy import TextClause
     from sqlalchemy.orm import Session
 
     from pt2hub.server.db.engine import Reader
 
 _ROW = text("SELECT generation, state, size FROM blobs WHERE kind = :kind AND digest = :digest")
+_LOCKED_ROW = text(f"{_ROW.text} FOR UPDATE")
+# A damaged row whose generation has no damage names the one that is being written.
+_IS_WRITTEN = """
+    (blobs.state IN ('stored', 'pending') OR blobs.state = 'damaged' AND NOT EXISTS (
+        SELECT FROM blob_damage AS damage WHERE (damage.kind, damage.digest, damage.generation)
+            = (blobs.kind, blobs.digest, blobs.generation)))"""
+_WRITTEN_ROW = text(f"""
+    SELECT generation, CASE state WHEN 'damaged' THEN 'pending' ELSE state END, size FROM blobs
+    WHERE kind = :kind AND digest = :digest AND {_IS_WRITTEN}""")  # noqa: S608  # of constants
 _FIND = Prepared.of(_ROW)
 _DUE = text("""
     SELECT kind, digest, generation, size FROM blobs
@@ -42,11 +52,12 @@ _CHECKED = text("""
 _REQUEST = text("""
     UPDATE blobs SET checked_at = '-infinity' WHERE kind = :kind AND digest = :digest AND state = 'stored'
     AND checked_at <= now() - CAST(:age AS interval)""")
-# `pending` too: an object that lies there already is never overwritten, so its writer must take the next generation.
-_MARK = text("""
+# What is being written too: an object that lies there already is never overwritten, so its writer must take the next
+# generation.
+_MARK = text(f"""
     UPDATE blobs SET state = 'damaged', changed_at = now()
-    WHERE kind = :kind AND digest = :digest AND generation = :generation AND state IN ('stored', 'pending')
-    RETURNING state""")
+    WHERE kind = :kind AND digest = :digest AND generation = :generation AND {_IS_WRITTEN}
+    RETURNING state""")  # noqa: S608  # of constants
 _NOTE = text("""
     INSERT INTO blob_damage
         (kind, digest, generation, problem, expected_bytes, found_bytes, found_digest, found_by, quarantined)
@@ -70,28 +81,38 @@ _REFER_DAMAGED = text("""
         AS asked (kind, digest) USING (kind, digest)
     WHERE blobs.state = 'damaged' ORDER BY kind, digest ON CONFLICT DO NOTHING""")
 _RESTORE = text("""
-    WITH gone AS (
-        DELETE FROM blob_damage WHERE kind = :kind AND digest = :digest AND generation = :generation)
-    UPDATE blobs SET state = 'stored', size = :size, changed_at = now(), checked_at = now()
-    WHERE kind = :kind AND digest = :digest AND generation = :generation AND state = 'damaged'
-    RETURNING state""")
+    WITH restored AS (
+        UPDATE blobs SET state = 'stored', size = :size, changed_at = now(), checked_at = now()
+        WHERE kind = :kind AND digest = :digest AND generation = :generation AND state = 'damaged'
+        RETURNING kind, digest, generation),
+    gone AS (
+        DELETE FROM blob_damage USING restored WHERE (blob_damage.kind, blob_damage.digest, blob_damage.generation)
+            = (restored.kind, restored.digest, restored.generation))
+    SELECT FROM restored""")
 _QUARANTINED = text("""
     UPDATE blob_damage SET quarantined = true
     WHERE kind = :kind AND digest = :digest AND generation = :generation""")
 _LOOSE = text("""
     SELECT kind, digest, generation FROM blob_damage WHERE NOT quarantined
     ORDER BY kind, digest LIMIT :limit""")
+# The latest damage: the row may name a later generation, which is being written, and its writer may fail.
+_IS_LATEST = """
+    NOT EXISTS (SELECT FROM blob_damage AS later WHERE (later.kind, later.digest) = (damage.kind, damage.digest)
+        AND later.generation > damage.generation {among})"""
 _CURRENT = """
     SELECT damage.* FROM blobs JOIN blob_damage AS damage USING (kind, digest)
-    WHERE blobs.state = 'damaged' AND damage.generation = blobs.generation {more}
+    WHERE blobs.state = 'damaged' AND {latest} {more}
     ORDER BY kind, digest LIMIT :limit"""
-_DAMAGED = text(_CURRENT.format(more="AND (kind, digest) > (:kind, :digest)"))
+_LATEST = _IS_LATEST.format(among="")
+_DAMAGED = text(_CURRENT.format(latest=_LATEST, more="AND (kind, digest) > (:kind, :digest)"))
+# An earlier generation may come back although a later one was written wrong.
 _AWAY = text(
     _CURRENT.format(
-        more="AND damage.problem IN ('missing', 'unreadable') AND (kind, digest) > (:kind, :digest)"
+        latest=_IS_LATEST.format(among="AND later.problem IN ('missing', 'unreadable')"),
+        more="AND damage.problem IN ('missing', 'unreadable') AND (kind, digest) > (:kind, :digest)",
     )
 )
-_DAMAGED_AMONG = text(_CURRENT.format(more="AND digest = ANY(:digests)"))
+_DAMAGED_AMONG = text(_CURRENT.format(latest=_LATEST, more="AND digest = ANY(:digests)"))
 _OWNERS = text("""
     SELECT needed.owner, models.name, versions.number, builds.target
     FROM blob_references AS needed LEFT JOIN artifacts ON needed.owner = 'artifact:' || artifacts.digest
@@ -111,15 +132,14 @@ _SIZES = text("""
     SELECT kind, digest, blobs.generation FROM blobs JOIN unnest(CAST(:kinds AS text[]), CAST(:digests AS text[]),
         CAST(:sizes AS bigint[])) AS asked (kind, digest, size) USING (kind, digest)
     WHERE blobs.state = 'stored' AND blobs.size <> asked.size ORDER BY kind, digest""")
-_PARTS = text("""
+_PARTS = text(f"""
     SELECT artifacts.digest, CASE damage.digest WHEN artifacts.digest THEN 'manifest' WHEN artifacts.config
         THEN 'config' WHEN artifacts.code THEN 'code' WHEN artifacts.weights THEN 'weights' ELSE 'referrer' END,
         damage.digest, damage.problem, damage.found_at
     FROM artifacts JOIN blob_references AS needed ON needed.owner = 'artifact:' || artifacts.digest
     JOIN blobs ON (blobs.kind, blobs.digest) = (needed.kind, needed.digest) AND blobs.state = 'damaged'
-    JOIN blob_damage AS damage ON (damage.kind, damage.digest, damage.generation)
-        = (blobs.kind, blobs.digest, blobs.generation)
-    WHERE artifacts.digest = ANY(:artifacts) ORDER BY artifacts.digest, damage.kind DESC, damage.digest""")
+    JOIN blob_damage AS damage ON (damage.kind, damage.digest) = (blobs.kind, blobs.digest) AND {_LATEST}
+    WHERE artifacts.digest = ANY(:artifacts) ORDER BY artifacts.digest, damage.kind DESC, damage.digest""")  # noqa: S608  # of constants
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,7 +186,18 @@ class DamageStore:
 
     def row(self, key: StorageKey) -> BlobRow | None:
         """Return the row of a blob."""
-        found = self._session.execute(_ROW, {"kind": key.kind, "digest": key.digest}).first()
+        return self._find(_ROW, key)
+
+    def lock_row(self, key: StorageKey) -> BlobRow | None:
+        """Return the row of a blob, locked until the transaction ends."""
+        return self._find(_LOCKED_ROW, key)
+
+    def written_row(self, key: StorageKey) -> BlobRow | None:
+        """Return the row of a blob whose generation is stored, or `pending`: being written, also instead of damage."""
+        return self._find(_WRITTEN_ROW, key)
+
+    def _find(self, statement: TextClause, key: StorageKey) -> BlobRow | None:
+        found = self._session.execute(statement, {"kind": key.kind, "digest": key.digest}).first()
         return BlobRow(key.at(found[0]), found[1], found[2]) if found else None
 
     def list_due(self, age: timedelta, limit: int) -> list[BlobRow]:

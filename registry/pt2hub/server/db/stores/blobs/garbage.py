@@ -8,8 +8,9 @@ A collection has three steps, each with transactions of its own, so that a crash
 2. The caller removes the objects of exactly the generations that `marked` returns.
 3. `finish` makes the rows `deleted` that are still `deleting` and of that generation.
 
-An object is dead for good where its row has a later generation, or is `deleting` or `deleted` in its own: what a crash,
-or a writer that outlived its lease, left behind is found by listing the storage (`dead`). Of an object without a row
+An object is dead for good where its row has a later generation that is stored or deleted, or is `deleting` or `deleted`
+in its own: what a crash, or a writer that outlived its lease, left behind is found by listing the storage (`dead`). While
+a later generation is only being written, the earlier one stays: it may be the only good copy. Of an object without a row
 nothing is known: it stays. Ages are compared by the database's clock alone; one in the future is no age.
 """
 
@@ -68,7 +69,7 @@ _DEAD = text(f"""
     SELECT asked.kind, asked.digest, asked.generation, blobs.kind IS NULL AS unknown FROM {_ASKED}
     LEFT JOIN blobs USING (kind, digest)
     WHERE blobs.kind IS NULL OR (blobs.changed_at <= now() - CAST(:readable AS interval) AND (
-        blobs.generation > asked.generation
+        blobs.generation > asked.generation AND blobs.state IN ('stored', 'deleting', 'deleted')
         OR blobs.generation = asked.generation AND blobs.state = 'deleted'))""")  # noqa: S608
 _SUMMARY = text(f"""
     SELECT count(*), coalesce(sum(size), 0)::bigint FROM blobs WHERE {_UNNEEDED}""")  # noqa: S608
