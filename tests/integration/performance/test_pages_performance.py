@@ -179,7 +179,12 @@ def test_ten_thousand_points_come_as_columns(web: FlaskClient, registry: Registr
 
 def test_a_model_without_figures_says_how_to_get_some(web: FlaskClient, registry: Registry) -> None:
     registry.worker("w1")
-    registry.submit()
+    view = registry.submit()
+    page, _ = read(web, PAGE)
+    assert "No version is ready yet" in page.text
+    assert "pt2hub measure" not in page.text  # it would answer not_ready
+    registry.published(view)
+    registry.sql("TRUNCATE series CASCADE")
     page, _ = read(web, PAGE)
     assert "pt2hub measure vision/resnet18" in page.text
 

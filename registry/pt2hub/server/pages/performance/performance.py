@@ -145,6 +145,7 @@ def performance(team: str, name: str) -> Response:
         query=query,
         base=base,
         view=view,
+        is_ready=bool(view.metrics or container().catalog.model(view.model).newest_ready),
         strip=_strip(query, drawn),
         shown=[_chart_section(query, view, item, index, len(drawn)) for index, item in enumerate(drawn)],
         tabs=_tabs(query, view, drawn),
