@@ -219,7 +219,7 @@ def test_the_command_requests_it_and_page_and_command_say_what_it_made(
     )
     page = web.get(f"/builds/{build}").text
     assert "The rebuild made other bytes" in page
-    assert "<h1>Rebuild <code>" in page
+    assert "<h1>Rebuild of " in page
     assert f"/artifacts/{artifact}" in page
     assert "rebuild" in web.get("/builds?kind=rebuild").text
     told = shell("admin", "heal")

@@ -186,7 +186,7 @@ def test_commands_say_what_is_damaged_and_heal_it_from_a_cache(
     told = operator("admin", "heal")
     assert told.code == 1
     assert "needed by vision/resnet18@1 for" in told.out
-    assert "No command reproduces it" in told.out
+    assert "otherwise yank the version and publish it anew" in told.out
     code, healed = operator.json("admin", "heal", "--from-cache", str(tmp_path / "cache"))
     assert code == 1
     states = {item["digest"]: (item["state"], item["source"]) for item in healed["blobs"]}
@@ -255,5 +255,5 @@ def test_a_reindex_names_files_of_another_length_and_missing_ones(
     served.sql("DELETE FROM blobs")
     told = operator("admin", "reindex")
     assert f"damaged: {view.weights}: The stored blob is damaged: its bytes have" in told.out
-    assert f"damaged: {view.code}: The file is missing from storage." in told.out
+    assert f"damaged: {view.code}: The blob is damaged: it is missing from the storage." in told.out
     assert "pt2hub admin heal" in told.out

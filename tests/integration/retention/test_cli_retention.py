@@ -56,7 +56,7 @@ def test_policies_are_set_shown_and_previewed(shell: Shell, two: Registry) -> No
     shell("retention", "set", MODEL, "--last", "1")
     preview = shell("retention", "preview", MODEL).out
     assert f"goes: {MODEL}@1" in preview
-    assert "1 versions go at the next run; frees " in preview
+    assert "1 version goes at the next run; frees " in preview
     assert shell("retention", "set", MODEL).code == 2
     assert "(policy of vision)" in shell("retention", "rm", MODEL).out
     again = shell("retention", "rm", MODEL)
