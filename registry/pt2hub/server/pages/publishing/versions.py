@@ -178,9 +178,14 @@ def _standing(view: VersionView, aliases: Sequence[AliasView]) -> tuple[Standing
 def _compare_with(view: VersionView, number: int | None) -> TargetOverview | None:
     """Compare with another version on the targets that both have artifacts for, None without any."""
     services = container()
-    there = (
-        {item.target for item in services.artifact_summaries.artifacts(view.model, number)} if number else ()
-    )
+    found = services.catalog.versions(view.model, before=number + 1, limit=1).versions if number else ()
+    there = {
+        target
+        for version in found
+        if version.number == number
+        for target, state in version.targets.items()
+        if state == BuildState.SUCCEEDED
+    }
     both = [build.target for build in view.builds if build.artifact and build.target in there]
     if not both:
         return None
