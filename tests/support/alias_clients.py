@@ -11,11 +11,12 @@ import random
 import signal
 import time
 from concurrent.futures import ProcessPoolExecutor
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
-from support.linearizability import Operation, Outcome
+from support.linearizability import Operation, Outcome, settle
 from support.running import processes_of
 
 if TYPE_CHECKING:
@@ -85,6 +86,22 @@ def record_history(
         finally:
             over.set()
         return [operation for client in running for operation in client.result()], killed
+
+
+def settle_history(url: str, token: str, history: Sequence[Operation]) -> list[Operation]:
+    """The history with the lost moves decided by the alias's own record, which must agree with what the clients know."""
+    client, moves = _Client(url, token), list[dict[str, Any]]()
+    while True:
+        client.connect()
+        last = moves[-1]["sequence"] if moves else 0
+        status, found = client.ask("GET", f"/api/v1/models/{MODEL}/aliases/{ALIAS}/moves?after={last}")
+        assert status == http.HTTPStatus.OK, found
+        if not found["moves"]:
+            break
+        moves += found["moves"]
+    until = time.monotonic_ns()
+    assert all(before["after"] == after["before"] for before, after in pairwise(moves))
+    return settle(history, [move["reason"] for move in moves], until)
 
 
 def _kill_one(home: Path, dice: random.Random) -> int:
@@ -158,17 +175,18 @@ def _run_client(
         client.connect()
         is_read = seen is None or dice.random() < _READ_SHARE
         value = None if is_read else dice.choice([item for item in numbers if item != seen])
+        reason = f"operation {number}.{len(made)}"
         began = time.monotonic_ns()
         if is_read:
             status, found = client.ask("GET", dice.choice((path, f"{path}/moves")))
         else:
-            change = {"number": value, "expected": seen, "reason": f"operation {number}.{len(made)}"}
+            change = {"number": value, "expected": seen, "reason": reason}
             status, found = client.ask("PUT", path, change)
         ended = time.monotonic_ns()
         outcome = _outcome(status, found)
         expected = None if is_read else seen
         seen = (found["number"] if is_read else value) if outcome is Outcome.OK else None
-        made.append(Operation(number, began, ended, outcome, expected, seen if is_read else value))
+        made.append(Operation(number, began, ended, outcome, expected, seen if is_read else value, reason))
     return made
 
 

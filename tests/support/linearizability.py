@@ -7,7 +7,7 @@ at any time after its beginning, or never.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -34,6 +34,7 @@ class Operation:
         ended: When its answer was there, in ns, by the same clock; of a lost answer when the client gave up.
         expected: The value that a compare-and-set replaces; None for a read.
         value: What a read returned, or a compare-and-set sets.
+        reason: What the register's own record of changes calls it.
     """
 
     client: int
@@ -42,6 +43,7 @@ class Operation:
     outcome: Outcome
     expected: int | None
     value: int | None
+    reason: str = ""
 
     def apply(self, register: int | None) -> tuple[int | None] | None:
         """The register's value afterwards, None if the operation cannot have had its outcome with this value."""
@@ -63,6 +65,31 @@ class _State(NamedTuple):
     value: int | None
     done: frozenset[int]
     lost: frozenset[int]
+
+
+def settle(history: Sequence[Operation], recorded: Sequence[str], until: int) -> list[Operation]:
+    """The history with what the register's own record tells of lost answers: the search is exponential in their number.
+
+    A lost compare-and-set that is recorded took effect at some time until the record was read, one that is not never did.
+
+    Args:
+        recorded: Reasons of the changes in the record.
+        until: When it was read, in ns.
+
+    Raises:
+        AssertionError: The record has a change twice, lacks one that was answered, or has one that was refused.
+    """
+    assert len(set(recorded)) == len(recorded), "a change is recorded twice"
+    settled, known = list[Operation](), set(recorded)
+    for item in history:
+        if item.expected is None:
+            settled.append(item)
+        elif item.outcome is Outcome.UNKNOWN:
+            settled += [replace(item, outcome=Outcome.OK, ended=until)] if item.reason in known else []
+        else:
+            assert (item.reason in known) == (item.outcome is Outcome.OK), item
+            settled.append(item)
+    return settled
 
 
 def find_violation(history: Sequence[Operation], initial: int | None) -> Operation | None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from pt2hub.server.config import ServerConfig
 from pt2hub.server.container import open_container
 from pt2hub.server.db.embedded import EmbeddedPostgres
-from support.alias_clients import ALIAS, CLIENTS, MODEL, publish_versions, record_history
+from support.alias_clients import ALIAS, CLIENTS, MODEL, publish_versions, record_history, settle_history
 from support.linearizability import Outcome, find_violation
 from support.registry import Registry
 from support.running import Up, processes_of
@@ -31,6 +31,7 @@ def test_an_alias_is_linearizable_although_api_processes_are_killed(tmp_path: Pa
                 home, url, token, numbers, operations=30, kills=3, pause_s=0.7, seed=7
             )
             known = container.aliases.alias(MODEL, ALIAS)
+        settled = settle_history(url, token, history)
     finally:
         up.end()
     assert processes_of(home) == {}
@@ -40,6 +41,7 @@ def test_an_alias_is_linearizable_although_api_processes_are_killed(tmp_path: Pa
     assert {item.outcome for item in swaps} >= {Outcome.OK, Outcome.CONFLICT}
     assert any(item.outcome is Outcome.UNKNOWN for item in history), "no kill met a request"
     assert find_violation(history, 1) is None
+    assert find_violation(settled, 1) is None
     # The search is able to find one in a history like this.
     last = max(
         (item for item in history if item.expected is None and item.outcome is Outcome.OK),

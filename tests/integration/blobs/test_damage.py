@@ -25,8 +25,9 @@ from pt2hub.server.blobs.keys import StorageKey
 from pt2hub.server.blobs.local import LocalStorage
 from pt2hub.server.container import Container, open_container
 from pt2hub.server.db import engine as engines
-from pt2hub.server.services.access.rate_limits import MAX_BLOB_CHECKS
-from pt2hub.server.services.blobs import damage_reports
+from pt2hub.server.db.stores.blobs.damage import MAX_REQUESTED
+from pt2hub.server.services.access.rate_limits import MAX_BLOB_CHECKS, MAX_CLIENT_CHECKS
+from pt2hub.server.services.blobs import damage_reports, scrub
 from pt2hub.server.services.blobs.blob_writes import BlobChunk
 from pt2hub.server.services.blobs.damage import DamageService
 from pt2hub.server.services.blobs.scrub import ScrubService
@@ -365,9 +366,10 @@ def test_age(bench: Bench) -> None:
     assert bench.container.scrub.count_due(everything=False) == (1, 7)
 
 
-def report(bench: Bench, key: StorageKey) -> tuple[int, str]:
+def report(bench: Bench, key: StorageKey, address: str = "192.0.2.1") -> tuple[int, str]:
     """The status of a client's report, without a token, and what the server found, or the error's code."""
-    answer = bench.api.post(f"/api/v1/blobs/{key.digest}/check")
+    path, sender = f"/api/v1/blobs/{key.digest}/check", {"REMOTE_ADDR": address}
+    answer = bench.api.post(path, environ_overrides=sender)
     document = answer.get_json(force=True)
     return answer.status_code, document.get("state") or document["code"]
 
@@ -384,7 +386,9 @@ def test_a_report_has_the_blob_read_again_at_once(bench: Bench) -> None:
 
 
 @only_local
-def test_reports_cause_only_a_few_readings(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_reports_cause_only_a_few_readings_and_no_client_takes_all(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
     keys = [bench.store(b"blob %d" % number) for number in range(MAX_BLOB_CHECKS + 5)]
     read: list[object] = []
     check = DamageService.check
@@ -392,12 +396,15 @@ def test_reports_cause_only_a_few_readings(bench: Bench, monkeypatch: pytest.Mon
         DamageService, "check", lambda *args, **named: (read.append(args), check(*args, **named))[1]
     )
     answers = [report(bench, key) for key in keys]
-    assert answers.count((200, "intact")) == len(read) == MAX_BLOB_CHECKS
-    assert answers[MAX_BLOB_CHECKS:] == [(429, "rate_limited")] * 5
+    assert answers.count((200, "intact")) == len(read) == MAX_CLIENT_CHECKS
+    assert answers[MAX_CLIENT_CHECKS:] == [(429, "rate_limited")] * (len(keys) - MAX_CLIENT_CHECKS)
+    answers = [report(bench, key, f"192.0.2.{10 + number}") for number, key in enumerate(keys)]
+    assert answers.count((200, "intact")) == MAX_BLOB_CHECKS - MAX_CLIENT_CHECKS
+    assert len(read) == MAX_BLOB_CHECKS
 
 
 @only_local
-def test_a_large_blob_that_was_reported_is_next_for_the_scrub_once_an_hour(
+def test_large_blobs_that_were_reported_are_next_for_the_scrub_once_a_day_and_never_all_it_does(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(damage_reports, "MAX_IMMEDIATE_BYTES", 4)
@@ -405,9 +412,16 @@ def test_a_large_blob_that_was_reported_is_next_for_the_scrub_once_an_hour(
     requested = "SELECT checked_at = '-infinity' FROM blobs"
     assert report(bench, key) == (200, "queued")
     assert bench.sql(requested) == [(False,)]  # it was verified a moment ago
-    bench.sql("UPDATE blobs SET checked_at = now() - interval '61 minutes'")
+    bench.sql("UPDATE blobs SET checked_at = now() - interval '25 hours'")
     assert report(bench, key) == (200, "queued")
     assert bench.sql(requested) == [(True,)]
+    others = [bench.store(b"large %d" % number) for number in range(MAX_REQUESTED + 5)]
+    bench.sql("UPDATE blobs SET checked_at = now() - interval '25 hours' WHERE checked_at > '-infinity'")
+    for number, other in enumerate(others):
+        bench.sql("DELETE FROM rate_counters")
+        assert report(bench, other, f"192.0.2.{number}") == (200, "queued")
+    assert bench.sql("SELECT count(*) FROM blobs WHERE checked_at = '-infinity'") == [(MAX_REQUESTED,)]
+    assert MAX_REQUESTED < scrub.TAKEN_AT_ONCE, "others have their turn"
 
 
 def test_wrong_bytes_hide_no_damage_and_right_ones_still_mend_it(bench: Bench) -> None:

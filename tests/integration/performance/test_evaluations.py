@@ -123,6 +123,9 @@ def test_a_version_may_fall_below_the_present_one_by_so_much_on_the_same_data(re
     assert check(registry, 2).missing
     evaluate(registry, 2, 0.761)
     assert "version 1, which prod is on, was not evaluated" in check(registry, 2).message
+    registry.services.aliases.remove(MODEL, "prod", reason="none is right", expected=1, by=Actor("ci"))
+    assert "version 1, which prod was on last, was not evaluated" in check(registry, 2).message
+    move(registry, 1, None)
     evaluate(registry, 1, 0.763, data_set=OTHER_DATA)
     found = check(registry, 2)
     assert (found.passed, found.missing, found.found) == (False, True, "not comparable")

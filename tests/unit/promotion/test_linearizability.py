@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import permutations
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from support.linearizability import Operation, Outcome, find_violation
+from support.linearizability import Operation, Outcome, find_violation, settle
 
 LATE = 1 << 40
 
@@ -99,3 +100,21 @@ def histories(draw: st.DrawFn) -> list[Operation]:
 @given(histories())
 def test_the_search_agrees_with_trying_every_order(history: list[Operation]) -> None:
     assert (find_violation(history, 1) is None) == explained(history, 1)
+
+
+def test_the_registers_own_record_decides_what_became_of_lost_answers() -> None:
+    lost, never = (
+        Operation(0, began, 5, Outcome.UNKNOWN, 1, 2, reason) for began, reason in ((0, "lost"), (1, "never"))
+    )
+    answered = Operation(1, 20, 21, Outcome.OK, 2, 3, "answered")
+    refused = Operation(1, 30, 31, Outcome.CONFLICT, 1, 4, "refused")
+    history = [lost, never, read(10, 11, 1), answered, refused]
+
+    settled = settle(history, ["first", "lost", "answered"], until=40)
+
+    assert settled == [replace(lost, outcome=Outcome.OK, ended=40), read(10, 11, 1), answered, refused]
+    assert find_violation(settled, 1) is None
+    assert find_violation([item for item in settled if item.reason != "lost"], 1) == answered
+    for wrong in (["lost"], ["answered", "refused"], ["answered", "answered"]):
+        with pytest.raises(AssertionError):
+            settle(history, wrong, until=40)

@@ -12,6 +12,7 @@ from werkzeug.wrappers import Response as WerkzeugResponse
 
 from pt2hub.domain.digests import CHUNK, Digest
 from pt2hub.errors import NotFound, StorageFull, TooLarge, UploadTruncated
+from pt2hub.server.api.client_address import client_address
 from pt2hub.server.api.context import caller, container, context, render
 from pt2hub.server.api.ranges import Content, is_known, respond
 from pt2hub.server.api.request_shapes import ARTIFACTS, BYTES, TOKEN, DigestPath
@@ -65,10 +66,10 @@ def download(path: DigestPath) -> WerkzeugResponse:
 def check(path: DigestPath) -> Response:
     """Report that a download had other bytes: the server reads the blob again, and serves it no more if it is damaged.
 
-    Whoever may read it may report it. Large blobs are `queued` for the scrub; of all clients together, a few reports a minute
-    are taken.
+    Whoever may read it may report it. Large blobs are `queued` for the scrub, which reads each at most once a day. A few
+    reports a minute are taken, fewer from one address.
     """
-    return render(container().damage_reports.check(StorageKey.blob(Digest(path.digest))))
+    return render(container().damage_reports.check(StorageKey.blob(Digest(path.digest)), client_address()))
 
 
 @routes.get("/artifacts/<digest>/model.pt2", responses={200: {"content": BYTES}, 206: {"content": BYTES}})

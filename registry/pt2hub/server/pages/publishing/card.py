@@ -1,7 +1,7 @@
 """Model cards as HTML.
 
 A card is Markdown of anybody who may publish: its HTML is cleaned by nh3, and it loads nothing from elsewhere, pictures
-neither. What takes markdown-it long, hundreds of times as many marks as in any card, is shown as plain text.
+neither. What takes markdown-it long, many times as many marks or lines as in any card, is shown as plain text.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ MAX_CARD_BYTES = 64 << 10
 """A long card has 20 KiB."""
 MAX_BRACKETS = 2000
 MAX_MARKS = 10_000
+MAX_LINES = 5000
 _MARKS = "*_`|<>~!"
 _KEPT = 16
 _TAGS = frozenset(
@@ -85,7 +86,8 @@ def render_card(text: str, links: tuple[tuple[str, str], ...] = ()) -> Markup:
     Args:
         links: Addresses of files by name, for relative links to them; others become plain text.
     """
-    if text.count("[") > MAX_BRACKETS or sum(map(text.count, _MARKS)) > MAX_MARKS:
+    marks = sum(map(text.count, _MARKS))
+    if text.count("[") > MAX_BRACKETS or marks > MAX_MARKS or text.count("\n") > MAX_LINES:
         return Markup("<pre>{}</pre>").format(text)
     rendered = _HEADING.sub(_lower, _parser().render(_FRONT_MATTER.sub("", text, count=1)))
     cleaned = nh3.clean(

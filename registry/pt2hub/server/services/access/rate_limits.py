@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
 MAX_BLOB_CHECKS = 10
 """Blobs that are read again within a minute because of reports: at most 640 MiB, see `damage_reports`."""
+MAX_CLIENT_CHECKS = 3
+"""Of these for one address, so that nobody takes all of them from others."""
 _MAX_BATCH = 50
 _BATCH_SHARE = 100
 """A process adds up to a hundredth of a limit before it tells the others: a write per request would be too dear."""
@@ -41,6 +43,7 @@ class RateLimitService:
         self._requests = _Limit.of(sessions, limits.requests_per_token)
         self._sign_ins = _Limit.of(sessions, limits.sign_ins_per_address, exact=True)
         self._blob_checks = _Limit.of(sessions, MAX_BLOB_CHECKS, exact=True)
+        self._client_checks = _Limit.of(sessions, MAX_CLIENT_CHECKS, exact=True)
 
     def count_request(self, token: str) -> None:
         """Count a request with a valid token.
@@ -65,15 +68,22 @@ class RateLimitService:
             amount = self._sign_ins.amount
             raise _refusal(f"Too many sign-ins from your address (at most {amount} a minute)", wait)
 
-    def count_blob_check(self) -> None:
-        """Count a blob that is read again because of a client's report; of all clients together.
+    def count_blob_check(self, address: str) -> None:
+        """Count a blob that is read again because of a client's report, of the client and of all together.
 
         Raises:
             RateLimited: There were too many within a minute.
         """
-        if self._blob_checks and (wait := self._blob_checks.wait("blob-check", "all")):
+        limits = (
+            (self._client_checks, address, f"{MAX_CLIENT_CHECKS} a minute from one address"),
+            (self._blob_checks, "all", f"{MAX_BLOB_CHECKS} a minute"),
+        )
+        for limit, whose, most in limits:  # what is refused to one client takes nothing from others
+            wait = limit.wait("blob-check", whose) if limit else 0
+            if not wait:
+                continue
             raise RateLimited(
-                f"Too many reports of damaged blobs (at most {MAX_BLOB_CHECKS} a minute)",
+                f"Too many reports of damaged blobs (at most {most})",
                 where="digest",
                 hint=f"Try again in {wait} s. The scrub checks all blobs in any case.",
                 context={"retry_after": wait},

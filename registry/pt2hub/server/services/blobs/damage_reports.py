@@ -1,15 +1,15 @@
 """Reports of clients that received other bytes than a blob's digest says.
 
-A report proves nothing: the server reads the blob itself. Clients can cause a few such readings a minute, whoever reports;
-large blobs are left to the scrub and its rate.
+A report proves nothing: the server reads the blob itself, a few times a minute at most. Large blobs are left to the scrub and
+its rate: it takes them first, but so few of them at a time that reports never keep it from the others.
 """
 
 from __future__ import annotations
 
-from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from pt2hub.errors import NotFound
+from pt2hub.server.services.blobs.scrub import MIN_INTERVAL
 from pt2hub.wire.artifacts import BlobCheck
 
 if TYPE_CHECKING:
@@ -19,8 +19,6 @@ if TYPE_CHECKING:
 
 MAX_IMMEDIATE_BYTES = 64 << 20
 """A larger blob is read by the scrub: reading it would keep a request for too long."""
-MIN_AGE = timedelta(hours=1)
-"""The scrub reads a large blob again because of reports at most this often."""
 
 
 class DamageReportService:
@@ -30,8 +28,11 @@ class DamageReportService:
         self._damage = damage
         self._rate_limits = rate_limits
 
-    def check(self, key: StorageKey) -> BlobCheck:
+    def check(self, key: StorageKey, address: str) -> BlobCheck:
         """Read a blob again, or let the scrub do it if it is large.
+
+        Args:
+            address: Of the client that reports it.
 
         Raises:
             NotFound: It is not stored.
@@ -43,8 +44,8 @@ class DamageReportService:
         row = self._damage.find_readable(key)
         if row is None or row.state != "stored":
             raise NotFound(f"Blob {key.digest} not found.", where=key.digest)
-        self._rate_limits.count_blob_check()
+        self._rate_limits.count_blob_check(address)
         if row.size > MAX_IMMEDIATE_BYTES:
-            self._damage.request_check(row.key, age=MIN_AGE)
+            self._damage.request_check(row.key, age=MIN_INTERVAL)
             return BlobCheck(key.digest, "queued")
         return BlobCheck(key.digest, "damaged" if self._damage.check(row, by="report") else "intact")

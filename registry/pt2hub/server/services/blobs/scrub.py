@@ -25,7 +25,8 @@ RECENT = timedelta(days=7)
 """`pt2hub admin scrub` leaves out what was checked since then."""
 _MIN_BLOB_BYTES = 64 << 10
 """Counted for a smaller blob, since each takes a request or two: 64 small blobs a second at the default rate."""
-_BATCH = 50
+TAKEN_AT_ONCE = 50
+"""Blobs of one query: more than may be requested (`MAX_REQUESTED`)."""
 _RENEW_S = CLAIM.total_seconds() / 4
 
 
@@ -91,7 +92,7 @@ class ScrubService:
             # Blobs that were checked since the beginning are not due again.
             elapsed = timedelta(seconds=time.monotonic() - began)
             with self._sessions.begin() as session:
-                batch = DamageStore(session).list_due(age + elapsed, _BATCH)
+                batch = DamageStore(session).list_due(age + elapsed, TAKEN_AT_ONCE)
             if not batch:
                 break
             before = pace.bytes

@@ -100,7 +100,8 @@ class EvaluationChecks:
         if not new:
             return f"{self._metric} of version {after} was not evaluated{by}{on}"
         if not old:
-            return f"{self._metric} of version {before}, which {self._move.alias} is on, was not evaluated{by}{on}"
+            where = f"which {self._move.alias} {'was on last' if self._move.removed else 'is on'}"
+            return f"{self._metric} of version {before}, {where}, was not evaluated{by}{on}"
         sides = [", ".join(_data_text(item) for item in side.values()) for side in (new, old)]
         return (
             f"{self._metric} of version {after} was evaluated on {sides[0]}, that of version {before} on {sides[1]}: "

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import TYPE_CHECKING
 
 from pt2hub.domain.artifacts import DOCUMENTATION_TYPE, MODEL, VERSION
@@ -14,8 +16,12 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from pt2hub.domain.artifacts import Manifest
+    from pt2hub.domain.digests import Digest
     from pt2hub.server.blobs.ports import Storage
     from pt2hub.server.db.engine import Sessions
+
+_THREADS = 8
+"""Readings beside each other: a storage elsewhere takes some milliseconds for each."""
 
 
 def find_earlier_documentation(
@@ -35,14 +41,19 @@ def find_earlier_documentation(
     with sessions.begin() as session:
         digests = SharedBlobStore(session).unneeded_manifests()
     found: set[StorageKey] = set()
-    for digest in digests:
-        try:
-            manifest = read_manifest(storage, digest)
-        except (BadResponse, BlobDamaged, NotFound, TooLarge):
-            continue
-        if manifest.artifactType == DOCUMENTATION_TYPE and _version_of(manifest) in wanted:
-            found |= named_by(manifest).keys() - {StorageKey.blob(manifest.config.digest)}
+    with ThreadPoolExecutor(_THREADS, thread_name_prefix="manifest") as pool:
+        for manifest in pool.map(partial(_read, storage), digests):
+            if manifest and manifest.artifactType == DOCUMENTATION_TYPE and _version_of(manifest) in wanted:
+                found |= named_by(manifest).keys() - {StorageKey.blob(manifest.config.digest)}
     return sorted(found)
+
+
+def _read(storage: Storage, digest: Digest) -> Manifest | None:
+    """Return a manifest; None if it is none, or is gone."""
+    try:
+        return read_manifest(storage, digest)
+    except (BadResponse, BlobDamaged, NotFound, TooLarge):
+        return None
 
 
 def _version_of(manifest: Manifest) -> tuple[str | None, str | None]:

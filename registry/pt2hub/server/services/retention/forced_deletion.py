@@ -74,8 +74,8 @@ class ForcedDeletionService:
     ) -> DeletionView:
         """Delete a version and remove its bytes at once.
 
-        Aliases on it are removed. Documentation that it had before goes too. Its digests are not served any more and cannot be stored again, but for code that
-        contains no weights.
+        Aliases on it are removed, and documentation that it had before goes too. Its digests are not served any more and cannot
+        be stored again, but for code that contains no weights.
 
         Args:
             also: Further versions, `team/name@4`, that are deleted with it because they share its bytes.

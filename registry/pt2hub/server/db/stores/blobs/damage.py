@@ -49,9 +49,12 @@ _CHECKED = text("""
         CAST(:sizes AS bigint[])) AS asked (kind, digest, generation, size)
     WHERE (blobs.kind, blobs.digest, blobs.generation) = (asked.kind, asked.digest, asked.generation)
     AND blobs.state = 'stored'""")
-_REQUEST = text("""
+MAX_REQUESTED = 20
+"""Blobs that the scrub checks before all others; fewer than it takes at a time, so that the others have their turn too."""
+_REQUEST = text(f"""
     UPDATE blobs SET checked_at = '-infinity' WHERE kind = :kind AND digest = :digest AND state = 'stored'
-    AND checked_at <= now() - CAST(:age AS interval)""")
+    AND checked_at <= now() - CAST(:age AS interval)
+    AND (SELECT count(*) FROM blobs WHERE state = 'stored' AND checked_at = '-infinity') < {MAX_REQUESTED}""")  # noqa: S608  # of constants
 # What is being written too: an object that lies there already is never overwritten, so its writer must take the next
 # generation.
 _MARK = text(f"""
@@ -226,7 +229,7 @@ class DamageStore:
             self._session.execute(_CHECKED, asked)
 
     def request_check(self, key: StorageKey, *, age: timedelta) -> None:
-        """Let the scrub check a blob before all others, unless it was checked within a time."""
+        """Let the scrub check a blob before all others, unless it was checked within a time or enough of them wait."""
         self._session.execute(_REQUEST, {"kind": key.kind, "digest": key.digest, "age": age})
 
     def add(self, damage: Damage) -> bool:

@@ -73,7 +73,8 @@ _BLOBS_NAMED = text(
 _UNNEEDED_MANIFESTS = text("""
     SELECT digest FROM blobs WHERE kind = 'manifests' AND state = 'stored'
     AND NOT EXISTS (SELECT FROM blob_references AS held
-        WHERE (held.kind, held.digest) = (blobs.kind, blobs.digest)) ORDER BY digest""")
+        WHERE (held.kind, held.digest) = (blobs.kind, blobs.digest))
+    AND NOT EXISTS (SELECT FROM tombstones WHERE artifacts @> ARRAY[blobs.digest]) ORDER BY digest""")
 _CODE = text("""
     SELECT code FROM artifacts WHERE digest = ANY(:artifacts) AND weights_bytes > :least""")
 _DISCARD = text("""
@@ -125,7 +126,10 @@ class SharedBlobStore:
         return [blob for blob in found if blob.exclusive]
 
     def unneeded_manifests(self) -> list[Digest]:
-        """Return the stored manifests to which nothing refers, which the collector has not taken yet."""
+        """Return the stored manifests to which nothing refers, which the collector has not taken yet.
+
+        Those of deleted artifacts are left out, most of all after a deletion of many versions.
+        """
         return [Digest(digest) for digest in self._session.scalars(_UNNEEDED_MANIFESTS)]
 
     def single(self, digest: str) -> OwnedBlob | None:
