@@ -117,7 +117,8 @@ def version(team: str, name: str, number: int) -> Response:
     aliases = services.aliases.aliases(whole).aliases
     lineage = services.lineage.lineage(whole, number)
     model = services.catalog.model(whole)
-    standing, speeds = _standing(view, aliases)
+    below = services.catalog.versions(whole, before=number, limit=_MAX_EARLIER).versions
+    standing, speeds = _standing(view, aliases, below)
     return page(
         "version.html",
         section="models",
@@ -146,15 +147,21 @@ def version(team: str, name: str, number: int) -> Response:
         changes=group_changes(
             services.comparisons.events(model=whole, number=number, limit=MAX_EVENTS).events, _MAX_CHANGES
         ),
-        earlier=_earlier(view, services.catalog.versions(whole, before=number, limit=_MAX_EARLIER).versions),
+        earlier=_earlier(view, below),
         done=DONE.get(request.args.get("done", "")),
         file_urls=(urls := _file_urls(view)),
         card=_card(view, urls),
     )
 
 
-def _standing(view: VersionView, aliases: Sequence[AliasView]) -> tuple[Standing, dict[str, TargetRow]]:
-    """Return what decides whether the version may be promoted, and its speed against production by target."""
+def _standing(
+    view: VersionView, aliases: Sequence[AliasView], below: Sequence[VersionSummary]
+) -> tuple[Standing, dict[str, TargetRow]]:
+    """Return what decides whether the version may be promoted, and its speed against production by target.
+
+    Args:
+        below: Versions before it, newest first.
+    """
     production = min(
         (alias for alias in aliases if alias.name.lower().startswith(PRODUCTION_PREFIXES)),
         key=lambda alias: (len(alias.name), alias.name),
@@ -170,22 +177,22 @@ def _standing(view: VersionView, aliases: Sequence[AliasView]) -> tuple[Standing
         )
     except Pt2hubError:  # it has no artifact yet
         return standing, {}
-    overview = _compare_with(view, production.number)
+    overview = _compare_with(view, production.number, below)
     speeds = {row.target: row for row in overview.rows} if overview else {}
     return Standing(view, production, preview, overview.answer if overview else None), speeds
 
 
-def _compare_with(view: VersionView, number: int | None) -> TargetOverview | None:
+def _compare_with(
+    view: VersionView, number: int | None, below: Sequence[VersionSummary]
+) -> TargetOverview | None:
     """Compare with another version on the targets that both have artifacts for, None without any."""
     services = container()
-    found = services.catalog.versions(view.model, before=number + 1, limit=1).versions if number else ()
-    there = {
-        target
-        for version in found
-        if version.number == number
-        for target, state in version.targets.items()
-        if state == BuildState.SUCCEEDED
-    }
+    found = next((version for version in below if version.number == number), None)
+    if found is None and number:
+        near = services.catalog.versions(view.model, before=number + 1, limit=1).versions
+        found = next((version for version in near if version.number == number), None)
+    states = found.targets if found else {}
+    there = {target for target, state in states.items() if state == BuildState.SUCCEEDED}
     both = [build.target for build in view.builds if build.artifact and build.target in there]
     if not both:
         return None

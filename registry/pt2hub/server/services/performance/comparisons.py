@@ -18,7 +18,7 @@ from pt2hub.server.services import cursors, not_found
 from pt2hub.server.services.artifacts import code_comparison
 from pt2hub.server.services.performance.change_detection import ChangeDetection
 from pt2hub.server.services.performance.evaluations import compare_evaluations
-from pt2hub.server.services.performance.metric_comparisons import ArtifactComparison
+from pt2hub.server.services.performance.metric_comparisons import ArtifactComparison, MetricComparisons
 from pt2hub.server.services.publishing.catalog import DEFAULT_LIMIT
 from pt2hub.wire.performance import ComparisonView, EventPage, SideView
 
@@ -90,10 +90,8 @@ class ComparisonService:
             store = PerformanceStore(session)
             known = store.find_measured([side.artifact for pair in pairs for side in pair])
             evaluations = _evaluations(session, *pairs[0]) if pairs else ()
-            return tuple(
-                replace(_compare_metrics(session, *pair, known, metrics), evaluations=evaluations)
-                for pair in pairs
-            )
+            found = _compare_metrics(session, pairs, known, metrics)
+            return tuple(replace(view, evaluations=evaluations) for view in found)
 
     def examine(self) -> int:
         """Examine series with new measurements, and record flagged changes as events.
@@ -165,7 +163,7 @@ class ComparisonService:
 def _to_view(
     session: Session, before: SideView, after: SideView, known: dict[Digest, MeasuredArtifact]
 ) -> ComparisonView:
-    view = _compare_metrics(session, before, after, known)
+    (view,) = _compare_metrics(session, [(before, after)], known)
     code, kernels = code_comparison.compare_code(session, before.artifact, after.artifact)
     evaluations = _evaluations(session, before, after)
     return replace(view, autotune=kernels, code=code, evaluations=evaluations)
@@ -173,15 +171,19 @@ def _to_view(
 
 def _compare_metrics(
     session: Session,
-    before: SideView,
-    after: SideView,
+    pairs: Sequence[tuple[SideView, SideView]],
     known: dict[Digest, MeasuredArtifact],
     metrics: Collection[str] | None = None,
-) -> ComparisonView:
-    for side in (before, after):
-        if side.artifact not in known:
-            raise NotFound(f"Artifact {side.artifact} not found", where="artifact")
-    found = ArtifactComparison(session).compare(known[before.artifact], known[after.artifact], metrics)
+) -> list[ComparisonView]:
+    gone = [side.artifact for pair in pairs for side in pair if side.artifact not in known]
+    if gone:
+        raise NotFound(f"Artifact {gone[0]} not found", where="artifact")
+    measured = [(known[before.artifact], known[after.artifact]) for before, after in pairs]
+    found = ArtifactComparison(session).compare_all(measured, metrics)
+    return [_comparison_view(*pair, item) for pair, item in zip(pairs, found, strict=True)]
+
+
+def _comparison_view(before: SideView, after: SideView, found: MetricComparisons) -> ComparisonView:
     differs = differing(found.before, found.after) if found.before and found.after else {}
     return ComparisonView(
         before=replace(before, environment=found.before),

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from pt2hub.analysis.comparison import compare_single
 from pt2hub.domain.performance.metrics import METRICS, Threshold, default_threshold
 from pt2hub.rendering.reasons import because, noise_of
-from pt2hub.server.db.stores.performance.comparisons import ComparisonStore
+from pt2hub.server.db.stores.performance.comparisons import ComparableMeasurement, ComparisonStore, PairRow
 from pt2hub.server.db.stores.promotion.policies import PolicyStore
 from pt2hub.server.services.performance.comparison_evidence import (
     MetricEvidence,
@@ -23,13 +23,12 @@ from pt2hub.server.services.performance.comparison_evidence import (
 from pt2hub.wire.performance import MetricComparison
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Sequence
+    from collections.abc import Collection, Mapping, Sequence
 
     from sqlalchemy.orm import Session
 
     from pt2hub.domain.digests import Digest
     from pt2hub.domain.performance.metrics import ComparisonResult
-    from pt2hub.server.db.stores.performance.comparisons import ComparableMeasurement, PairRow
     from pt2hub.server.db.stores.performance.measurements import MeasuredArtifact
 
 _ORDER = {name: index for index, name in enumerate(METRICS)}
@@ -50,7 +49,7 @@ class MetricComparisons:
 
 
 class ArtifactComparison:
-    """Compares all measurements of two artifacts, with at most seven statements."""
+    """Compares all measurements of pairs of artifacts, with at most seven statements for any number of pairs."""
 
     def __init__(self, session: Session) -> None:
         self._evidence = ComparisonStore(session)
@@ -59,19 +58,38 @@ class ArtifactComparison:
     def compare(
         self, before: MeasuredArtifact, after: MeasuredArtifact, metrics: Collection[str] | None = None
     ) -> MetricComparisons:
-        """Compare each metric and batch size that one of the two artifacts has.
+        """Compare two artifacts; see `compare_all`."""
+        return self.compare_all([(before, after)], metrics)[0]
+
+    def compare_all(
+        self,
+        pairs: Sequence[tuple[MeasuredArtifact, MeasuredArtifact]],
+        metrics: Collection[str] | None = None,
+    ) -> list[MetricComparisons]:
+        """Compare each metric and batch size that one of two artifacts has, of each pair.
 
         Args:
+            pairs: The second ones are of versions of one model, whose thresholds count.
             metrics: Only these; all where omitted. Metrics that neither artifact has are left out.
         """
-        versions = [(side.model_id, side.number) for side in (before, after)]
-        specs = self._evidence.specs(versions)
-        sides = Sides(before, after, (specs.get(versions[0], {}), specs.get(versions[1], {})))
-        artifacts = (before.artifact, after.artifact)
-        pairs = self._evidence.pairs(artifacts)
-        measurements = self._measurements(artifacts, metrics, pairs)
-        earlier, later = _environments(sides, measurements)
-        return MetricComparisons(self._comparisons(sides, measurements, pairs), earlier, later)
+        if not pairs:
+            return []
+        specs = self._evidence.specs({_version(side) for pair in pairs for side in pair})
+        artifacts = [side.artifact for pair in pairs for side in pair]
+        runs = self._evidence.pairs(artifacts)
+        measurements = self._measurements(artifacts, metrics, runs)
+        gathered = [
+            _Gathered.of(
+                Sides(*pair, (specs.get(_version(pair[0]), {}), specs.get(_version(pair[1]), {}))),
+                measurements,
+                runs,
+            )
+            for pair in pairs
+        ]
+        return [
+            MetricComparisons(found, *_environments(item.sides, item.measurements))
+            for item, found in zip(gathered, self._comparisons(gathered), strict=True)
+        ]
 
     def _measurements(
         self, artifacts: Collection[Digest], metrics: Collection[str] | None, pairs: Sequence[PairRow]
@@ -93,29 +111,85 @@ class ArtifactComparison:
             measurements.sort(key=lambda item: item.measured_at, reverse=True)
         return measurements
 
-    def _comparisons(
-        self, sides: Sides, measurements: Sequence[ComparableMeasurement], pairs: Sequence[PairRow]
-    ) -> tuple[MetricComparison, ...]:
-        known = self._policies.thresholds(sides.after.model_id)
+    def _comparisons(self, gathered: Sequence[_Gathered]) -> list[tuple[MetricComparison, ...]]:
+        known = self._policies.thresholds(gathered[0].sides.after.model_id)
+        repeated = set().union(*(item.find_repeated() for item in gathered))
+        between = spread_between(self._evidence.again(repeated))
+        evidence = [item.gather(known, between) for item in gathered]
+        bounds = {
+            each.usual: item.first_number
+            for item, found in zip(gathered, evidence, strict=True)
+            for each in found.values()
+            if each.usual is not None
+        }
+        usual = self._evidence.values_before(bounds)
+        return [
+            tuple(
+                _comparison(metric, batch, _threshold(known, metric), item, usual.get(item.usual or 0, ()))
+                for (metric, batch), item in found.items()
+            )
+            for found in evidence
+        ]
+
+
+@dataclass(frozen=True, slots=True)
+class _Gathered:
+    """What is known of two artifacts.
+
+    Attributes:
+        measurements: Of both, newest first.
+        by_key: The same by metric and batch size.
+        paired: Runs of both in the same processes, by metric and batch size.
+    """
+
+    sides: Sides
+    measurements: list[ComparableMeasurement]
+    by_key: dict[tuple[str, int], list[ComparableMeasurement]]
+    paired: dict[tuple[str, int], list[PairRow]]
+
+    @classmethod
+    def of(
+        cls, sides: Sides, measurements: Sequence[ComparableMeasurement], pairs: Sequence[PairRow]
+    ) -> _Gathered:
+        """Select what belongs to two artifacts."""
+        both = {sides.before.artifact, sides.after.artifact}
+        mine = [item for item in measurements if item.artifact in both]
         by_key: dict[tuple[str, int], list[ComparableMeasurement]] = defaultdict(list)
         paired: dict[tuple[str, int], list[PairRow]] = defaultdict(list)
-        for measurement in measurements:
+        for measurement in mine:
             by_key[measurement.metric, measurement.batch].append(measurement)
         for pair in pairs:
-            paired[pair.metric, pair.batch].append(pair)
-        between = spread_between(self._evidence.again(series_with_replicates(measurements, paired)))
-        thresholds = {name: known.get(name) or default_threshold(name) for name, _ in by_key}
-        evidence = {
-            key: gather_evidence(sides, paired[key], by_key[key], thresholds[key[0]], between)
-            for key in sorted(by_key, key=_order)
+            if pair.artifact in both and pair.baseline in both:
+                paired[pair.metric, pair.batch].append(pair)
+        return cls(sides, mine, by_key, paired)
+
+    @property
+    def first_number(self) -> int:
+        """Number of the earlier version."""
+        return min(self.sides.before.number, self.sides.after.number)
+
+    def find_repeated(self) -> set[int]:
+        """Return the series whose spread between runs is needed."""
+        return series_with_replicates(self.measurements, self.paired)
+
+    def gather(
+        self, thresholds: Mapping[str, Threshold], between: Mapping[int, float]
+    ) -> dict[tuple[str, int], MetricEvidence]:
+        """Return the evidence by metric and batch size, in the order in which they are shown."""
+        return {
+            key: gather_evidence(
+                self.sides, self.paired[key], self.by_key[key], _threshold(thresholds, key[0]), between
+            )
+            for key in sorted(self.by_key, key=_order)
         }
-        first = min(sides.before.number, sides.after.number)
-        bounds = {item.usual: first for item in evidence.values() if item.usual is not None}
-        usual = self._evidence.values_before(bounds)
-        return tuple(
-            _comparison(metric, batch, thresholds[metric], item, usual.get(item.usual or 0, ()))
-            for (metric, batch), item in evidence.items()
-        )
+
+
+def _version(side: MeasuredArtifact) -> tuple[int, int]:
+    return side.model_id, side.number
+
+
+def _threshold(known: Mapping[str, Threshold], metric: str) -> Threshold:
+    return known.get(metric) or default_threshold(metric)
 
 
 def to_result(evidence: MetricEvidence, usual: Sequence[float], threshold: Threshold) -> ComparisonResult:

@@ -8,6 +8,7 @@ most 1.05 times, and a throughput of at least 1 / 1.05.
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 from pt2hub.domain.builds import BuildState
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
 
     from sqlalchemy.orm import Session
 
-    from pt2hub.server.db.stores.performance.measurements import MeasuredArtifact
+    from pt2hub.domain.digests import Digest
     from pt2hub.server.services.promotion.decisions import AliasMoveRequest
     from pt2hub.server.services.promotion.policy_spec import PromotionCheck
     from pt2hub.wire.performance import MetricComparison
@@ -42,12 +43,26 @@ class PerformanceChecks:
     def __init__(self, session: Session, move: AliasMoveRequest, metrics: Collection[str]) -> None:
         store = PolicyStore(session)
         self._comparison, self._metrics = ArtifactComparison(session), metrics
-        self._states = MeasurementStateStore(session)
+        self._state_store = MeasurementStateStore(session)
         self._move = move
         self._before = store.artifacts(move.model_id, move.before or 0)
         self._after = store.artifacts(move.model_id, move.after or 0)
         self._thresholds = store.thresholds(move.model_id)
-        self._compared: dict[str, tuple[MetricComparison, ...]] = {}
+
+    @cached_property
+    def _compared(self) -> dict[str, tuple[MetricComparison, ...]]:
+        """The comparisons of all targets that both versions have."""
+        both = [target for target in self._after if target in self._before]
+        pairs = [(self._before[target], self._after[target]) for target in both]
+        found = self._comparison.compare_all(pairs, self._metrics)
+        return {target: item.metrics for target, item in zip(both, found, strict=True)}
+
+    @cached_property
+    def _states(self) -> dict[Digest, MeasurementStatus]:
+        """The states of the measurements of both versions' artifacts."""
+        return self._state_store.of(
+            side.artifact for sides in (self._after, self._before) for side in sides.values()
+        )
 
     def results(self, path: str, check: PromotionCheck) -> Iterator[PromotionCheckResult]:
         """Yield the results of a check, on each of its targets."""
@@ -81,17 +96,15 @@ class PerformanceChecks:
 
     def _relevant(self, target: str, check: PromotionCheck) -> list[MetricComparison | None]:
         """Return the comparisons that a check covers; None stands for a missing one."""
-        every = self._comparisons(self._before[target], self._after[target])
-        found = [item for item in every if item.metric == check.metric and check.batch in (None, item.batch)]
+        found = [
+            item
+            for item in self._compared[target]
+            if item.metric == check.metric and check.batch in (None, item.batch)
+        ]
         # Reporters choose their batch sizes: if pt2hub measured too, a check must name a reported batch explicitly.
         found = [item for item in found if not item.reported] or found
         both = [item for item in found if item.ratio or (item.before is not None and item.after is not None)]
         return [*(both or found)] or [None]
-
-    def _comparisons(self, before: MeasuredArtifact, after: MeasuredArtifact) -> tuple[MetricComparison, ...]:
-        if after.target not in self._compared:
-            self._compared[after.target] = self._comparison.compare(before, after, self._metrics).metrics
-        return self._compared[after.target]
 
     def _check(
         self, found: MetricComparison | None, target: str, path: str, check: PromotionCheck
@@ -130,9 +143,10 @@ class PerformanceChecks:
         if not required:
             return replace(_unknown(path, check, message), target=target)
         sides = ((self._move.after, self._after), (self._move.before, self._before))
-        found = self._states.of(own[target].artifact for _, own in sides)
         states = [
-            (number, found[own[target].artifact]) for number, own in sides if own[target].artifact in found
+            (number, self._states[own[target].artifact])
+            for number, own in sides
+            if own[target].artifact in self._states
         ]
         jobs = tuple(status.job for _, status in states if status.job and status.job_state in _OPEN)
         text = "; ".join(

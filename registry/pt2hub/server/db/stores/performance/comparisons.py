@@ -26,6 +26,7 @@ _RUNS = 10
 _USUAL = 50
 """Earlier versions that determine the usual noise."""
 _MOST_PAIRS = 2000
+"""Newest runs with two artifacts that are read, of each two."""
 _MOST_AGAIN = 100
 """Newest repeated measurements of a series that determine the spread between runs."""
 # As `ProgramKey.binds_kernels_with`: code calls foreign operators by name, and the key identifies their content.
@@ -197,7 +198,8 @@ class ComparisonStore:
             series: Only in these; all where omitted.
         """
         chosen = {"all": series is None, "series": list(series or ())}
-        wanted = {**chosen, "artifacts": sorted(set(artifacts)), "most": _MOST_PAIRS}
+        both = sorted(set(artifacts))
+        wanted = {**chosen, "artifacts": both, "most": _MOST_PAIRS * max(1, len(both) // 2)}
         return [PairRow(**row._mapping) for row in self._session.execute(_PAIRS, wanted)]  # noqa: SLF001  # SQLAlchemy's public name
 
     def values_before(self, bounds: Mapping[int, int]) -> dict[int, list[float]]:
