@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from pt2hub.domain.targets import Target, parse_target
@@ -21,6 +22,9 @@ _GPUS = {
     "sm120": "RTX 50",
 }
 """The GPU by which people know a compute capability (NVIDIA, "CUDA GPU Compute Capability")."""
+
+_KEPT = 1000
+"""Names that are remembered: a page of a model asks for each of its targets some hundred times."""
 
 
 def short_target(name: str, among: Iterable[str] = ()) -> str:
@@ -55,6 +59,7 @@ def describe_target(name: str) -> str:
     return f"{release}, {target.arch.replace('x86_64_', 'x86-64-').replace('x86_64', 'x86-64')} CPUs"
 
 
+@lru_cache(_KEPT)
 def _parse(name: str) -> Target | None:
     try:
         return parse_target(name)
