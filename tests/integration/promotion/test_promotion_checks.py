@@ -124,6 +124,9 @@ def test_a_rollback_to_a_slower_version_passes_only_where_the_alias_was_on_it_un
     assert "20 % worse in 1 than in 2" in said
     assert said.endswith("; it passes because prod was on 1 under this policy before")
     move(registry, 2, 1)
+    (shown,) = registry.services.aliases.preview(MODEL, "prod", 1, by=None).checks
+    assert shown.passed
+    assert shown.found.endswith("worse (12 ms, was 10 ms), but prod was on it before")
     policy(registry, {**CHECK, "max_worse": 0.04})
     assert "20 % worse in 1 than in 2" in refused(registry, 1, 2).message
     force(registry, 1, 2)

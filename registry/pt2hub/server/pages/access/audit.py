@@ -9,7 +9,7 @@ from flask import request
 from pt2hub.domain.audit import Action
 from pt2hub.domain.tokens import Scope
 from pt2hub.errors import UsageError
-from pt2hub.rendering.audit_log import format_change
+from pt2hub.rendering.audit_log import format_change, format_fields
 from pt2hub.server.api.context import container
 from pt2hub.server.api.problems import status_of
 from pt2hub.server.pages import sessions
@@ -51,4 +51,5 @@ def audit() -> Response:
         actions=list(Action),
         first=after is None,
         change=format_change,
+        fields=format_fields,
     )

@@ -73,7 +73,14 @@ def _let_pass(move: AliasMoveRequest, result: PromotionCheckResult) -> Promotion
     if result.passed or result.kind == PROMOTER:
         return result
     reason = f"it passes because {move.alias} was on {move.after} under this policy before"
-    return replace(result, passed=True, message=f"{result.message}; {reason}", jobs=(), required=())
+    return replace(
+        result,
+        passed=True,
+        message=f"{result.message}; {reason}",
+        found=f"{result.found}, but {move.alias} was on it before",
+        jobs=(),
+        required=(),
+    )
 
 
 def _applying(document: Mapping[str, Any], alias: str) -> Iterator[tuple[str, PromotionCheck]]:
