@@ -5,7 +5,7 @@ const MAX_PER_KIND = 6;
 
 /** A search result; see `wire/search.py`. */
 interface Found {
-  kind: "model" | "version" | "build" | "target" | "publisher";
+  kind: "model" | "version" | "build" | "target" | "publisher" | "owner";
   name: string;
   detail: string;
   model: string | null;
@@ -147,7 +147,9 @@ function address(hit: Found): string {
   if (hit.kind === "version") return `/models/${hit.model}/versions/${hit.number}`;
   if (hit.kind === "build") return `/builds/${name}`;
   if (hit.kind === "target") return `/targets?target=${name}`;
-  return hit.kind === "publisher" ? `/versions?publisher=${name}` : `/models/${hit.name}`;
+  if (hit.kind === "publisher") return `/versions?publisher=${name}`;
+  if (hit.kind === "owner") return `/${hit.detail === "owns models" ? "" : "versions"}?label=owner%3D${name}`;
+  return `/models/${hit.name}`;
 }
 
 function follow(item: HTMLElement | null, elsewhere: boolean): void {

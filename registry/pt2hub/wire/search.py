@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
-SearchKind: TypeAlias = Literal["model", "version", "build", "target", "publisher"]
+SearchKind: TypeAlias = Literal["model", "version", "build", "target", "publisher", "owner"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -14,11 +14,11 @@ class SearchHit:
 
     Attributes:
         kind: What it is.
-        name: Its name: `team/name`, `team/name@3`, the id of a build, a target, or a publisher.
-        detail: What distinguishes it, in short.
+        name: Its name: `team/name`, `team/name@3`, the id of a build, a target, a publisher, or an owner (`owner=...` labels).
+        detail: What distinguishes it, in short; of an owner `owns models` or `owns versions`.
         exact: Whether it is what the text names, not just something whose name contains it.
-        model: Name of its model, None for targets and publishers.
-        number: Number of its version, None for models, targets and publishers.
+        model: Name of its model, None for targets and people.
+        number: Number of its version, None for models, targets and people.
     """
 
     kind: SearchKind
@@ -31,7 +31,7 @@ class SearchHit:
 
 @dataclass(frozen=True, slots=True)
 class SearchResults:
-    """What a search found: models, versions, builds, targets and publishers, in this order.
+    """What a search found: models, versions, builds, targets, publishers and owners, in this order.
 
     Attributes:
         hits: Up to `limit` of each kind.

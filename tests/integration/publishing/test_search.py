@@ -6,7 +6,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from pt2hub.domain.reading import EVERYTHING, Readable
 from pt2hub.domain.tokens import Actor
+from pt2hub.server.db.reading import limit_reading
 from support.registry import GPU, V4
 
 if TYPE_CHECKING:
@@ -66,6 +68,32 @@ def test_builds_targets_and_publishers_are_found(registry: Registry) -> None:
     registry.sql('UPDATE versions SET published_by = \'{"kind": "token", "name": "Mary Poppins", "id": 1}\'')
     assert hits(registry, "poppins") == [("publisher", "Mary Poppins", False)]
     assert hits(registry, "mary poppins") == [("publisher", "Mary Poppins", True)]
+
+
+def test_people_who_own_models_or_versions_are_found_by_their_labels(
+    web: FlaskClient, registry: Registry
+) -> None:
+    registry.submit()
+    registry.submit(model="nlp/resnet50")
+    for model, number, owner in (
+        (MODEL, None, "Ann of search"),
+        (MODEL, 1, "Ann of search"),
+        ("nlp/resnet50", 1, "Bert of ads"),
+    ):
+        registry.services.labels.change(
+            model, number, put={"owner": owner}, remove=(), expected={}, by=Actor("t")
+        )
+    assert hits(registry, "ann OF") == [("owner", "Ann of search", False)]
+    assert [hit.detail for hit in registry.services.search.search("of").hits] == [
+        "owns models",
+        "owns versions",
+    ]
+    limit_reading(Readable(("nlp/*",)))
+    assert hits(registry, "of") == [("owner", "Bert of ads", False)]
+    limit_reading(EVERYTHING)
+    assert web.get("/search?q=ann+of+search").headers["Location"] == "/?label=owner%3DAnn+of+search"
+    assert web.get("/search?q=bert+of+ads").headers["Location"] == "/versions?label=owner%3DBert+of+ads"
+    assert MODEL in web.get("/?label=owner%3DAnn+of+search").get_data(as_text=True)
 
 
 def test_the_page_groups_what_was_found_and_opens_what_was_meant(

@@ -11,7 +11,7 @@ from pt2hub.rendering.quantities import format_count
 from pt2hub.server.api.context import container
 from pt2hub.server.pages.blueprint import routes
 from pt2hub.server.pages.templates import page
-from pt2hub.server.services.publishing.search import MAX_SEARCH_CHARS
+from pt2hub.server.services.publishing.search import MAX_SEARCH_CHARS, OWNS_MODELS
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -28,6 +28,7 @@ _NOUNS = {
     "build": "build",
     "target": "target",
     "publisher": "publisher",
+    "owner": "owner",
 }
 _BY_ID = ("version", "build")
 """Kinds whose digests and ids are shortened: a beginning that only one has is meant as a whole one."""
@@ -35,7 +36,7 @@ _BY_ID = ("version", "build")
 
 @routes.get("/search")
 def search() -> Response | WerkzeugResponse:
-    """Search for models, versions, builds, targets and publishers; a single exact hit is opened at once."""
+    """Search for models, versions, builds, targets and people; a single exact hit is opened at once."""
     typed = "".join(letter for letter in request.args.get("q", "") if letter.isprintable()).strip()
     hits = container().search.search(typed, limit=_PER_KIND).hits
     exact = [hit for hit in hits if hit.exact]
@@ -85,4 +86,7 @@ def hit_href(hit: SearchHit) -> str:
         return url_for("pages.build", build=hit.name)
     if hit.kind == "target":
         return url_for("pages.targets", target=hit.name)
+    if hit.kind == "owner":
+        shown = "pages.front" if hit.detail == OWNS_MODELS else "pages.versions"
+        return url_for(shown, label=f"owner={hit.name}")
     return url_for("pages.versions", publisher=hit.name)

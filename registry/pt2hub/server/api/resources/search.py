@@ -13,5 +13,5 @@ routes = APIBlueprint("search", __name__, url_prefix="/api/v1", abp_tags=[MODELS
 
 @routes.get("/search", responses={200: RootModel[SearchResults]})
 def search(query: SearchQuery) -> Response:
-    """Return models, versions by digest, builds by id, targets and publishers that a text names or that contain it."""
+    """Return models, versions by digest, builds by id, targets and people that a text names or that contain it."""
     return render(container().search.search(query.q, limit=query.limit))

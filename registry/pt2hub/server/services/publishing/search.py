@@ -1,4 +1,4 @@
-"""Search over everything that has a page: models, versions, builds, targets and publishers."""
+"""Search over everything that has a page: models, versions, builds, targets and people."""
 
 from __future__ import annotations
 
@@ -28,6 +28,7 @@ MAX_SEARCH_CHARS = 210
 """Longer than a model's name with a digest's beginning."""
 _HEX = re.compile(r"(sha256:)?([0-9a-f]{6,64})")
 _FULL = 64
+OWNS_MODELS, OWNS_VERSIONS = "owns models", "owns versions"
 _MAX_ALIASES = 3
 """Aliases that are named beside a model."""
 
@@ -41,7 +42,7 @@ class SearchService:
     def search(self, typed: str, *, limit: int = DEFAULT_HITS) -> SearchResults:
         """Return what a text names or what has it in its name; what may not be read is left out.
 
-        Models, targets and publishers are found by a part of their names; versions by `team/name@3`, `team/name@prod`
+        Models, targets, publishers and owners are found by a part of their names; versions by `team/name@3`, `team/name@prod`
         or six or more characters of a digest of their artifacts, weights or identity; builds by six or more
         characters of their ids.
 
@@ -60,6 +61,7 @@ class SearchService:
                 *_builds(store, wanted, limit),
                 *_targets(store, wanted, limit),
                 *_publishers(store, wanted, limit),
+                *_owners(store, wanted, limit),
             )
         return SearchResults(hits)
 
@@ -130,3 +132,12 @@ def _targets(store: SearchStore, wanted: str, limit: int) -> Iterator[SearchHit]
 def _publishers(store: SearchStore, wanted: str, limit: int) -> Iterator[SearchHit]:
     for name in store.publishers(wanted, limit):
         yield SearchHit("publisher", name, "published versions", wanted == name.lower())
+
+
+def _owners(store: SearchStore, wanted: str, limit: int) -> Iterator[SearchHit]:
+    """Yield who owns models or versions, by their labels; whoever owns models is named once."""
+    of_models = store.owners(wanted, limit, of_models=True)
+    of_versions = [name for name in store.owners(wanted, limit, of_models=False) if name not in of_models]
+    found = [*((name, OWNS_MODELS) for name in of_models), *((name, OWNS_VERSIONS) for name in of_versions)]
+    for name, detail in found[:limit]:
+        yield SearchHit("owner", name, detail, wanted == name.lower())

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 _MAX_REFERENCES = 200
 """References to blobs that are read for one prefix."""
 _MAX_PUBLISHERS = 1000
-"""Names of publishers that are compared."""
+"""Names of publishers, or owners, that are compared."""
 _NAMED = "(CAST(:readable AS text) IS NULL OR models.name ~ :readable)"
 # Hexadecimal digits sort before g in every collation, so that indexes are used.
 _ARTIFACTS = text(f"""
@@ -70,6 +70,23 @@ _PUBLISHERS = text(f"""
     )
     ORDER BY lower(known.name) <> :text, known.name LIMIT :most
 """)  # noqa: S608  # of constants
+# The same in the indexes of labels, of models or of versions.
+_OWNERS = f"""
+    WITH RECURSIVE names AS (
+        (SELECT value AS name FROM labels WHERE key = 'owner' AND {{of}} ORDER BY value LIMIT 1)
+        UNION ALL
+        SELECT (SELECT value FROM labels WHERE key = 'owner' AND {{of}} AND value > names.name ORDER BY value LIMIT 1)
+        FROM names WHERE names.name IS NOT NULL
+    ), known AS (SELECT name FROM names WHERE name IS NOT NULL LIMIT {_MAX_PUBLISHERS})
+    SELECT known.name FROM known
+    WHERE strpos(lower(known.name), :text) > 0 AND EXISTS (
+        SELECT FROM labels JOIN models ON models.id = labels.model_id
+        WHERE key = 'owner' AND value = known.name AND {{of}} AND {_NAMED}
+    )
+    ORDER BY lower(known.name) <> :text, known.name LIMIT :most
+"""  # noqa: S608  # of constants
+_MODEL_OWNERS = text(_OWNERS.format(of="version_id IS NULL"))
+_VERSION_OWNERS = text(_OWNERS.format(of="version_id IS NOT NULL"))
 _REFERENCE = text(f"""
     SELECT models.name, versions.number FROM models JOIN versions ON versions.model_id = models.id
     WHERE models.name = :model AND {_NAMED} AND (
@@ -149,3 +166,8 @@ class SearchStore:
         """Return the names of people and tokens that published a version and contain a text in lower case."""
         given = {"text": part, "most": limit, "readable": self._readable}
         return list(self._session.scalars(_PUBLISHERS, given))
+
+    def owners(self, part: str, limit: int, *, of_models: bool) -> list[str]:
+        """Return the values of `owner` labels of models, or else of versions, that contain a text in lower case."""
+        given = {"text": part, "most": limit, "readable": self._readable}
+        return list(self._session.scalars(_MODEL_OWNERS if of_models else _VERSION_OWNERS, given))
