@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import TYPE_CHECKING
 
 import pytest
 
 from pt2hub.domain.tokens import Actor, Scope
-from pt2hub.errors import TokenRevoked
+from pt2hub.errors import Conflict, TokenRevoked
 
 if TYPE_CHECKING:
     from pt2hub.client.client import Client
@@ -61,7 +63,20 @@ def test_a_name_is_given_once_and_lists_say_whose_tokens_are(served: Registry, a
     assert admin("token", "revoke", str(made)).code == 0
     assert admin(*CREATE).code == 0, "the name of a token that has ended is free"
     assert "OWNER" in admin("token", "ls").out
-    del served
+    by = served.services.access.verify(served.services.access.create_token("root", admin=True))
+    with ThreadPoolExecutor(8) as pool:
+        made_at_once = list(pool.map(partial(_create, served, by), ["same"] * 8))
+    assert made_at_once.count(True) == 1, "of those who ask at the same time, one gets it"
+
+
+def _create(served: Registry, by: Actor, name: str) -> bool:
+    try:
+        served.services.token_management.create(
+            name, scopes=[Scope.READ], patterns=["vision/*"], lasting=None, by=by
+        )
+    except Conflict:
+        return False
+    return True
 
 
 def test_a_refusal_names_a_command_that_a_shell_takes_as_it_is(

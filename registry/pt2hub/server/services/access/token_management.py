@@ -60,26 +60,11 @@ class TokenManagementService:
                 if by.admin
                 else "Creating tokens of services needs an admin. Your own tokens: sign in, and open the page Tokens.",
             )
-        check_token(name, Permission(frozenset(scopes), tuple(patterns)), lasting)
-        self._check_name(name, by)
-        made = self._access.create(name, scopes=scopes, patterns=patterns, lasting=lasting, by=by)
-        return CreatedToken(*made)
-
-    def _check_name(self, name: str, by: Actor) -> None:
-        """Refuse the name of another valid token of a service; of those that the actor may know of."""
+        actor = check_token(name, Permission(frozenset(scopes), tuple(patterns)), lasting)
         with self._sessions.begin() as session:
-            store = TokenStore(session)
-            same = [
-                item for item in store.all() if item.name == name and not item.owner and _manages(by, item)
-            ]
-            taken = next((item for item in same if store.is_valid(item.id)), None)
-        if taken:
-            raise Conflict(
-                f"Token {name} already exists (id {taken.id})",
-                where="name",
-                hint=f"Choose another name. To replace its secret: pt2hub token rotate {taken.id}; to end it: "
-                f"pt2hub token revoke {taken.id}",
-            )
+            _claim_name(TokenStore(session), name, by)
+            made = self._access.create_within(session, actor, lasting=lasting, person=None, by=by)
+        return CreatedToken(*made)
 
     def create_own(
         self,
@@ -237,6 +222,20 @@ def _is_own(by: Actor, token: TokenInfo) -> bool:
     if by.id is not None or by.person is None:
         return by.id == token.id
     return token.owner is not None and token.owner.id == str(by.person)
+
+
+def _claim_name(store: TokenStore, name: str, by: Actor) -> None:
+    """Refuse the name of another valid token of a service, of those that the actor may know of; hold up others meanwhile."""
+    store.lock()
+    same = [item for item in store.all() if item.name == name and not item.owner and _manages(by, item)]
+    taken = next((item for item in same if store.is_valid(item.id)), None)
+    if taken:
+        raise Conflict(
+            f"Token {name} already exists (id {taken.id})",
+            where="name",
+            hint=f"Choose another name. To replace its secret: pt2hub token rotate {taken.id}; to end it: "
+            f"pt2hub token revoke {taken.id}",
+        )
 
 
 def _manages(by: Actor, token: TokenInfo) -> bool:
