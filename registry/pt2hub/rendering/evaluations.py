@@ -13,11 +13,21 @@ if TYPE_CHECKING:
 EVALUATION_HEADINGS = ("METRIC", "DATA SET", "BEFORE", "AFTER", "CHANGE", "OUTCOME", "WHY")
 
 
+def with_unit(number: str, unit: str) -> str:
+    """Return a number with its unit; plain numbers have none."""
+    return number if unit == "1" else f"{number} {unit}"
+
+
+def with_unit_of_difference(number: str, unit: str) -> str:
+    """Return a difference of two values with its unit; that of two percentages is in points, since it is no ratio."""
+    return with_unit(number, "points" if unit == "%" else unit)
+
+
 def value_text(item: EvaluationView | None) -> str:
     """Return the value of an evaluation with its unit."""
     if item is None:
         return "-"
-    return _with_unit(f"{item.value:.6g}", item.unit)
+    return with_unit(f"{item.value:.6g}", item.unit)
 
 
 def data_text(digest: Digest, name: str) -> str:
@@ -34,7 +44,7 @@ def difference_text(item: EvaluationComparison) -> str:
     """Return how far the second version is from the first, with a sign."""
     if item.difference is None or item.after is None:
         return "-"
-    return _with_unit(f"{item.difference:+.3g}", item.after.unit)
+    return with_unit_of_difference(f"{item.difference:+.3g}", item.after.unit)
 
 
 def evaluation_row(item: EvaluationComparison) -> tuple[str, ...]:
@@ -48,7 +58,3 @@ def evaluation_row(item: EvaluationComparison) -> tuple[str, ...]:
         item.outcome,
         item.reason,
     )
-
-
-def _with_unit(number: str, unit: str) -> str:
-    return number if unit == "1" else f"{number} {unit}"

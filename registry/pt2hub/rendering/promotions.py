@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from pt2hub.renderable import Sheet
+from pt2hub.rendering.evaluations import with_unit, with_unit_of_difference
 from pt2hub.rendering.quantities import format_duration
 
 if TYPE_CHECKING:
@@ -80,17 +81,21 @@ def _requirements(rule: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     if age := rule.get("min_age"):
         yield "minimum age", f"{format_duration(age['hours'] * _HOUR_S)} on {age['alias']}"
     for metric, limit in sorted((rule.get("metrics") or {}).items()):
-        bounds = [("at least", limit.get("min"), ""), ("at most", limit.get("max"), "")]
-        bounds.append(("at most", limit.get("max_drop"), " below the version before"))
-        bounds.append(("at most", limit.get("max_rise"), " above the version before"))
-        unit = "" if limit.get("unit", "1") == "1" else f" {limit['unit']}"
-        needed = " and ".join(
-            f"{name} {bound:.6g}{unit}{beside}" for name, bound, beside in bounds if bound is not None
-        )
+        needed = " and ".join(_bounds(limit))
         place = limit.get("target") or limit.get("data_set")
         where = f" on {place}" if place else ""
         by = f", reported by {', '.join(limit['reporters'])}" if limit.get("reporters") else ""
         yield metric, f"{needed}{where}{by}"
+
+
+def _bounds(limit: Mapping[str, Any]) -> Iterator[str]:
+    unit = limit.get("unit", "1")
+    for name, field in (("at least", "min"), ("at most", "max")):
+        if limit.get(field) is not None:
+            yield f"{name} {with_unit(f'{limit[field]:.6g}', unit)}"
+    for way, field in (("below", "max_drop"), ("above", "max_rise")):
+        if limit.get(field) is not None:
+            yield f"at most {with_unit_of_difference(f'{limit[field]:.6g}', unit)} {way} the version before"
 
 
 def yank_text(yank: Yank) -> str:

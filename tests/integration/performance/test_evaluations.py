@@ -241,3 +241,15 @@ def test_pages_show_evaluations(web: FlaskClient, registry: Registry) -> None:
     assert "0.763" in text
     page = web.get(f"/compare?before={MODEL}@1&after={MODEL}@2").get_data(as_text=True)
     assert 'aria-label="Evaluations of both versions"' in page
+
+
+def test_differences_of_percentages_are_in_points(registry: Registry) -> None:
+    for _ in range(2):
+        published(registry)
+    protect(registry, metrics={"accuracy": {"max_drop": 0.2, "unit": "%"}})
+    move(registry, 1, None)
+    evaluate(registry, 1, 76.3, unit="%")
+    evaluate(registry, 2, 76.0, unit="%")
+    found = check(registry, 2)
+    assert (found.passed, found.found) == (False, "76 %, 0.3 points below version 1 (76.3 %)")
+    assert "at most 0.2 points below is allowed" in found.message

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from pt2hub.domain.performance.data_sets import DataSet
 from pt2hub.domain.tokens import matches_name
+from pt2hub.rendering.evaluations import with_unit, with_unit_of_difference
 from pt2hub.server.db.stores.performance.evaluations import EvaluationStore, newest_by_data
 from pt2hub.server.db.stores.promotion.policies import ReportedValue
 from pt2hub.server.db.stores.publishing.versions import VersionStore
@@ -81,7 +82,8 @@ class EvaluationChecks:
         unit = self._limit.unit
         shown = [with_unit(f"{item.value:.6g}", unit) for item in (new, old)]
         change = new.value - old.value
-        way = f"{with_unit(f'{abs(change):.3g}', unit)} {'below' if change < 0 else 'above'}"
+        distance = with_unit_of_difference(f"{abs(change):.3g}", unit)
+        way = f"{distance} {'below' if change < 0 else 'above'}"
         values = f"{shown[0]}, {way if change else 'as'} version {old.number} ({shown[1]})"
         passed = self._is_within(old.value, new.value)
         message = f"{what} of version {new.number} is {values}; {self._needed()} is allowed"
@@ -124,7 +126,7 @@ class EvaluationChecks:
     def _needed(self) -> str:
         bounds = [("below", self._limit.max_drop), ("above", self._limit.max_rise)]
         return " and ".join(
-            f"at most {with_unit(f'{bound:.6g}', self._limit.unit)} {way}"
+            f"at most {with_unit_of_difference(f'{bound:.6g}', self._limit.unit)} {way}"
             for way, bound in bounds
             if bound is not None
         )
@@ -142,11 +144,6 @@ class EvaluationChecks:
             found=found,
             needed=f"{self._needed()} the version before, on the same data set",
         )
-
-
-def with_unit(number: str, unit: str) -> str:
-    """Return a number with its unit; plain numbers have none."""
-    return number if unit == "1" else f"{number} {unit}"
 
 
 def _data_text(item: EvaluationView) -> str:

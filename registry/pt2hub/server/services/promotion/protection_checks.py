@@ -12,6 +12,7 @@ from pt2hub.domain.principals import PrincipalKind
 from pt2hub.domain.tokens import matches_name, matches_principal
 from pt2hub.domain.verification_reports import VerificationReport
 from pt2hub.errors import InternalError
+from pt2hub.rendering.evaluations import with_unit
 from pt2hub.rendering.quantities import format_duration
 from pt2hub.server.db.stores.builds.builds import BuildStore
 from pt2hub.server.db.stores.promotion.aliases import AliasStore
@@ -20,7 +21,7 @@ from pt2hub.server.db.stores.publishing.versions import VersionStore
 from pt2hub.server.db.stores.values import stamp
 from pt2hub.server.services.not_found import version_state_text
 from pt2hub.server.services.promotion.decisions import METRIC, PROMOTER
-from pt2hub.server.services.promotion.evaluation_checks import EvaluationChecks, with_unit
+from pt2hub.server.services.promotion.evaluation_checks import EvaluationChecks
 from pt2hub.server.services.promotion.policy_spec import Protection
 from pt2hub.wire.performance import PromotionCheckResult
 
