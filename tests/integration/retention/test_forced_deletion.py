@@ -109,6 +109,10 @@ def test_what_other_versions_share_must_be_named(registry: Registry) -> None:
         force(registry)
     assert f"--also {MODEL}@2" in str(caught.value.hint)
     assert any(detail.message.startswith("weights sha256:") for detail in caught.value.details)
+    notes = registry.services.forced_deletion.delete(MODEL, 1, by=ADMIN, dry_run=True).notes
+    ends = {note.split()[0]: note.rpartition(": ")[2] for note in notes if "is also needed" in note}
+    assert ends["code"] == "it stays and is served"
+    assert ends["weights"] == "--also VERSION or --keep-shared"
     assert registry.services.resolve.resolve(f"{MODEL}@1").number == 1
     digest = digest_bytes(LEAKED)
     view = force(registry, also=[f"{MODEL}@2"])

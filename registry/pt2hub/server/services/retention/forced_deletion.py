@@ -209,8 +209,10 @@ def _notes(
             yield from (f"{alias} of {each.model} cannot roll back to it any more" for alias in aliases)
         for names in needs.baselines.values():
             yield from (f"{name} loses its comparison with it" for name in names if name not in gone)
-    what = "stays and is served" if keep_shared else "must be dealt with: --also VERSION or --keep-shared"
-    yield from (f"{sharing_text(blob)}: it {what}" for blob in blobs if is_shared(blob))
+    for blob in (each for each in blobs if is_shared(each)):
+        stays = keep_shared or _is_code(blob)
+        what = "stays and is served" if stays else "must be dealt with: --also VERSION or --keep-shared"
+        yield f"{sharing_text(blob)}: it {what}"
 
 
 def _check_shared(plan: DeletionPlan, *, keep_shared: bool) -> None:
