@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import json
-import re
 from typing import TYPE_CHECKING, Any
 
 from pt2hub.errors import INVISIBLE_CHARACTERS
+from pt2hub.rendering.hashes import shorten_hashes
 from pt2hub.rendering.targets import short_target
 
 if TYPE_CHECKING:
@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     from pt2hub.wire.audit_log import AuditEntry
 
 _MAX_CHARS = 300
-_DIGEST = re.compile(r"\b(sha256:)?([0-9a-f]{12})[0-9a-f]{52}\b")
 _MOVED = ("before", "after")
 
 
@@ -24,8 +23,7 @@ def format_change(entry: AuditEntry) -> str:
 
     Digests have their first 12 digits, and fields without a value are left out; see `format_fields` for the whole.
     """
-    text = _DIGEST.sub(r"\2", "; ".join(_parts(entry.change)))
-    return _on_one_line(text)
+    return _on_one_line(shorten_hashes("; ".join(_parts(entry.change))))
 
 
 def format_fields(entry: AuditEntry) -> str:

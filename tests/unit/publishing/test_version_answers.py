@@ -101,8 +101,8 @@ def test_a_version_without_builds_says_what_to_do() -> None:
 def test_the_version_in_production_says_since_when_and_by_whom() -> None:
     tone, text = said(Standing(version(), alias(3)))
     assert tone == "good"
-    assert text.startswith("prod is on this version since ")
-    assert text.endswith(", moved by mary: offline test")
+    assert text.startswith("prod is on this version, moved ")
+    assert text.endswith(" ago by mary: offline test")
     tone, text = said(Standing(version(build(H100), build(L4, "failed", "export_failed")), alias(3)))
     assert (tone, text.endswith("offline test. The build for L4 · torch 2.13 failed: export_failed.")) == (
         "bad",

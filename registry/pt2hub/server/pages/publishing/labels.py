@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from flask import url_for
 
 from pt2hub.domain.labels import label_link
+from pt2hub.rendering.hashes import shorten_hashes
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -19,12 +20,14 @@ class ShownLabel:
     """A label on a page.
 
     Attributes:
+        short: The value with digests and commits shortened.
         link: Where the value leads to; None for plain text.
         others: Address of the search for versions with the same label.
     """
 
     key: str
     value: str
+    short: str
     link: str | None
     others: str
 
@@ -32,7 +35,13 @@ class ShownLabel:
 def show_labels(labels: Mapping[str, str]) -> list[ShownLabel]:
     """Return labels for a page, by key."""
     return [
-        ShownLabel(key, value, label_link(key, labels), url_for("pages.versions", q=_condition(key, value)))
+        ShownLabel(
+            key,
+            value,
+            shorten_hashes(value),
+            label_link(key, labels),
+            url_for("pages.versions", q=_condition(key, value)),
+        )
         for key, value in sorted(labels.items())
     ]
 

@@ -63,7 +63,7 @@ def answer_version(standing: Standing) -> Answer:
 def _of_production(standing: Standing) -> Answer:
     alias = standing.production
     assert alias is not None
-    said = f"{alias.name} is on this version since {format_ago(alias.last.at)}, moved by {plain(alias.last.by)}: "
+    said = f"{alias.name} is on this version, moved {format_ago(alias.last.at)} by {plain(alias.last.by)}: "
     builds = _of_builds(standing.view)
     text = said + plain(alias.last.reason)
     return Answer(builds.tone, f"{text.rstrip('.')}. {builds.text}") if builds else Answer("good", text)
