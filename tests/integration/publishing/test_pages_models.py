@@ -426,3 +426,15 @@ def test_a_page_holds_nothing_that_the_policy_forbids(
     assert html.count("<h1") == 1
     assert "<script>alert" not in html
     assert f"{MODEL}" in html[html.index("<title>") : html.index("</title>")]
+
+
+def test_a_version_is_promoted_from_its_page_also_where_no_alias_is_in_production_yet(
+    web: FlaskClient, served: Registry
+) -> None:
+    served.published()
+    page = web.get(f"/models/{MODEL}/versions/1").get_data(as_text=True)
+    there = f"/models/{MODEL}/promotion?alias=prod&number=1"
+    assert "Sign in to promote" in page
+    assert "The model has no production alias yet." in page
+    found = web.get(there).get_data(as_text=True)
+    assert "passes" in found
