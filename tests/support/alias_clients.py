@@ -100,6 +100,7 @@ def settle_history(url: str, token: str, history: Sequence[Operation]) -> list[O
             break
         moves += found["moves"]
     until = time.monotonic_ns()
+    client.close()
     assert all(before["after"] == after["before"] for before, after in pairwise(moves))
     return settle(history, [move["reason"] for move in moves], until)
 
@@ -144,6 +145,12 @@ class _Client:
             else:
                 self._connection = made
 
+    def close(self) -> None:
+        """Closes the connection."""
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+
     def ask(self, method: str, path: str, body: dict[str, Any] | None = None) -> tuple[int, dict[str, Any]]:
         """Status and JSON of an answer; status 0 if it was lost."""
         assert self._connection is not None
@@ -153,8 +160,7 @@ class _Client:
             response = self._connection.getresponse()
             return response.status, json.loads(response.read())
         except (OSError, http.client.HTTPException, ValueError):
-            self._connection.close()
-            self._connection = None
+            self.close()
             return 0, {}
 
 

@@ -84,20 +84,21 @@ def _list_response(query: ModelQuery) -> Response:
 
 
 def _activity(query: ModelQuery) -> dict[str, Any] | None:
-    """Return the answer, what needs somebody and the totals; None but on the first page of all models."""
-    if query.of_team or query.after or query.filters:
+    """Return the answer and what needs somebody on the first page of all models, with totals, or of a team's; else None."""
+    if query.after or query.filters.keys() - {"team"}:
         return None
     service = container().overview
-    attention, totals = service.attention(), service.totals()
+    attention = service.attention(query.team)
+    totals = None if query.team else service.totals()
     needs = (
         compose_needs(attention)[:_MAX_ALL_NEEDS] if query.all == "1" else pick_needs(attention, _MAX_NEEDS)
     )
     return {
-        "answer": compose_answer(attention, has_models=totals.models > 0),
+        "answer": compose_answer(attention, has_models=totals is None or totals.models > 0),
         "needs": needs,
         "more": attention.count - len(needs),
         "totals": totals,
-        "open": totals.running + totals.queued > 0,
+        "open": totals is not None and totals.running + totals.queued > 0,
     }
 
 

@@ -98,10 +98,14 @@ class OverviewService:
         )
         return OverviewPage(items, next=page[-1].name if len(found) > limit else None)
 
-    def attention(self) -> Attention:
-        """Return what needs somebody."""
+    def attention(self, team: str = "") -> Attention:
+        """Return what needs somebody.
+
+        Args:
+            team: Only of its models; empty for all.
+        """
         with self._sessions.begin() as session:
-            store = AttentionStore(session)
+            store = AttentionStore(session, team)
             return Attention(
                 store.regressions(),
                 store.failed(),

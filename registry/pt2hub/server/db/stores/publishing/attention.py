@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from pt2hub.server.views.overview import Regression
 
-_NAMED = "(CAST(:readable AS text) IS NULL OR models.name ~ :readable)"
+_NAMED = "(CAST(:readable AS text) IS NULL OR models.name ~ :readable) AND starts_with(models.name, :beginning)"
 # A regression is news when it was flagged, and again when an alias brings it into production.
 _REGRESSIONS = text(f"""
     WITH {IN_FORCE}, worst AS ({WORST})
@@ -90,15 +90,20 @@ _HAS_PRODUCTION = text(f"""
 
 
 class AttentionStore:
-    """What needs somebody, of models that may be read."""
+    """What needs somebody, of models that may be read.
 
-    def __init__(self, session: Session) -> None:
+    Args:
+        team: Only of its models; empty for all.
+    """
+
+    def __init__(self, session: Session, team: str = "") -> None:
         self._session = session
         limit = readable()
         self._given = {
             "readable": None if limit.everything else limit.expression,
             "most": MAX_COUNTED,
             "days": ATTENTION_DAYS,
+            "beginning": f"{team}/" if team else "",
         }
 
     def regressions(self) -> tuple[Regression, ...]:
