@@ -335,7 +335,8 @@ def test_a_diff_says_why_code_was_or_was_not_reused(first: First) -> None:
     for diff in first.diffs:
         assert (diff.key.missing, diff.spec.missing, diff.numerics.missing) == ("", "", "")
         assert diff.spec.fields, "versions of one model differ in their specs"
-        assert all(item.after is not None for item in diff.numerics.errors[:1])
+        # Which output is closest to its limit depends on the order of sums, and only one artifact may have recorded it.
+        assert any(None not in (item.before, item.after) for item in diff.numerics.errors)
 
 
 def test_with_server_and_database_down_a_locked_model_is_loaded_from_the_bucket(
