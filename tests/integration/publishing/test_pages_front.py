@@ -109,6 +109,24 @@ def test_more_than_a_few_things_that_need_somebody_are_behind_a_link(
     assert read(web, "/?all=1").text.count("failed on") == 9
 
 
+def test_a_teams_page_begins_with_what_needs_somebody_of_that_team(
+    web: FlaskClient, served: Registry
+) -> None:
+    for team in ("vision", "demo-vision", "nlp"):
+        build = served.submit(model=f"{team}/net").builds[0].id
+        served.services.builds.fail(served.claim(build), CompileFailed("no"))
+    served.published(served.submit(model="audio/net"))
+    for address in ("/models/vision", "/?team=vision"):
+        page = read(web, address)
+        assert "1 build failed." in page.text
+        assert page.text.count("failed on") == 1
+        assert [link for link in page.links if link == "/models/nlp/net"] == []
+        assert 'data-part="totals"' not in web.get(address).get_data(as_text=True)
+    assert "3 builds failed" in read(web, "/").text
+    assert "No builds failed." in read(web, "/models/audio").text
+    assert "failed on" not in read(web, "/models/vision?alias=prod").text, "it is about all of the team"
+
+
 def test_models_come_in_pages_and_only_the_first_says_what_goes_on(
     web: FlaskClient, served: Registry
 ) -> None:

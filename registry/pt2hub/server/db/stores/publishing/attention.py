@@ -25,7 +25,9 @@ if TYPE_CHECKING:
 
     from pt2hub.server.views.overview import Regression
 
-_NAMED = "(CAST(:readable AS text) IS NULL OR models.name ~ :readable) AND starts_with(models.name, :beginning)"
+_NAMED = (
+    "(CAST(:readable AS text) IS NULL OR models.name ~ :readable) AND starts_with(models.name, :beginning)"
+)
 # A regression is news when it was flagged, and again when an alias brings it into production.
 _REGRESSIONS = text(f"""
     WITH {IN_FORCE}, worst AS ({WORST})
