@@ -140,6 +140,23 @@ def test_a_token_that_leaked_makes_and_takes_no_others(browser: Browser, contain
     assert ask("DELETE", f"/{ids['laptop']}", strong) == 200, "but may end it"
 
 
+def test_the_list_of_tokens_is_filtered_and_sorted_by_its_address(browser: Browser) -> None:
+    browser.sign_in()
+    for name, days in (("laptop", "30"), ("Desk", "7"), ("notebook", "365")):
+        created(browser, name=name, days=days)
+
+    def names(query: str) -> list[str]:
+        return re.findall(r'<th scope="row">(\w+) <span', browser.text(f"/tokens{query}"))
+
+    assert names("") == ["laptop", "Desk", "notebook"]
+    assert names("?sort=name") == ["Desk", "laptop", "notebook"]
+    assert names("?sort=expires") == ["Desk", "laptop", "notebook"]
+    assert names("?q=BOOK&sort=name") == ["notebook"]
+    assert names("?q=ADA@") == ["laptop", "Desk", "notebook"]
+    assert "No token matches." in browser.text("/tokens?q=nothing")
+    assert browser.web.get("/tokens?sort=secret").status_code == 422
+
+
 def test_people_see_rotate_and_revoke_their_own_tokens(browser: Browser, container: Container) -> None:
     browser.sign_in()
     token = created(browser)

@@ -14,6 +14,7 @@ from pt2hub.server.api.context import container
 from pt2hub.server.api.problems import status_of
 from pt2hub.server.pages import sessions
 from pt2hub.server.pages.access.token_forms import LIFETIMES, begin_form, read_form
+from pt2hub.server.pages.access.token_list import TokenListQuery
 from pt2hub.server.pages.blueprint import routes
 from pt2hub.server.pages.numbers import MAX_ID
 from pt2hub.server.pages.templates import page
@@ -76,7 +77,7 @@ def _page(
     error: Pt2hubError | None = None,
     done: str | None = None,
 ) -> Response:
-    by = sessions.actor()
+    by, query = sessions.actor(), TokenListQuery.read()
     found = container().token_management.tokens(by)
     valid = [item for item in found if is_valid(item)]
     response = page(
@@ -84,7 +85,9 @@ def _page(
         section="tokens",
         status=status_of(type(error)) if error else HTTPStatus.CREATED if made else HTTPStatus.OK,
         actor=by,
-        valid=valid,
+        query=query,
+        shown=query.select(valid),
+        has_valid=bool(valid),
         ended=len(found) - len(valid),
         form=form or begin_form(by),
         scopes=[scope for scope in Scope if by.may(scope)],
