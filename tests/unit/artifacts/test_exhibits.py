@@ -17,8 +17,9 @@ from pt2hub.domain.performance.autotune import AutotuneChoice
 from pt2hub.domain.verification_reports import VerificationReport
 from pt2hub.errors import BadResponse
 from pt2hub.rendering.quantities import format_bytes
-from pt2hub.server.pages.artifacts import documents, file_tree, step_bars
+from pt2hub.server.pages.artifacts import documents, file_tree
 from pt2hub.server.pages.artifacts.source_highlights import highlight
+from pt2hub.server.pages.artifacts.step_shares import share_steps
 
 FLOODS = (
     "a ", "/*", "*/", '"', "'", "\\\n", "#if ", 'R"(', "::a", "a(", "<a>", "// \\\n", "\t", "a\n", "((", "{", "'''", '"""',
@@ -73,16 +74,20 @@ def test_a_table_without_times_has_no_shares_to_fail_on() -> None:
     assert [item.share for item in one.candidates] == [100, 100]
 
 
-def test_steps_fill_the_bar_in_their_order() -> None:
-    bar = step_bars.bar([StepTiming("fetch", 1.0), StepTiming("compile", 3.0)])
-    assert [(part.x, part.width, part.share) for part in bar.parts] == [(0, 250, 25), (250, 750, 75)]
-    assert bar.label == "Share of each step in 4.0 s: fetch 25 %, compile 75 %"
+def test_steps_have_shares_of_the_whole_in_their_order() -> None:
+    found = share_steps([StepTiming("fetch", 1.0), StepTiming("compile", 3.0)])
+    assert [(item.name, item.seconds, item.share) for item in found] == [
+        ("fetch", 1.0, 0.25),
+        ("compile", 3.0, 0.75),
+    ]
+    assert share_steps([StepTiming("fetch", 0.0)]) == share_steps([]) == []
 
 
 @pytest.mark.parametrize("seconds", [-1.0, math.nan, math.inf, 1e308])
-def test_times_that_are_none_spoil_no_bar(seconds: float) -> None:
-    bar = step_bars.bar([StepTiming("a", seconds), StepTiming("b", seconds), StepTiming("c", 1.0)])
-    assert all(0 <= part.x + part.width <= step_bars.WIDTH + 0.1 for part in bar.parts)
+def test_times_that_are_none_spoil_no_share(seconds: float) -> None:
+    found = share_steps([StepTiming("a", seconds), StepTiming("b", seconds), StepTiming("c", 1.0)])
+    assert all(0 <= item.share <= 1 for item in found)
+    assert sum(item.share for item in found) == pytest.approx(1)
 
 
 def test_whole_numbers_beyond_all_floats_are_no_figures_and_no_error() -> None:

@@ -27,9 +27,9 @@ from pt2hub.server.pages.artifacts import (
     kernel_table,
     measurements,
     runs,
-    step_bars,
     time_breakdown,
 )
+from pt2hub.server.pages.artifacts.step_shares import share_steps
 from pt2hub.server.views.inspection import InspectionPart
 
 if TYPE_CHECKING:
@@ -155,8 +155,7 @@ def _provenance(found: InspectionView) -> dict[str, Any]:
     view = found.artifact
     return {
         "isolation": isolation_text(str(view.provenance.get("isolation") or "unknown")),
-        "bar": step_bars.bar(view.steps),
-        "width": step_bars.WIDTH,
+        "steps": share_steps(view.steps),
     }
 
 
