@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import re
 import shlex
-from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pytest
-import typer.main
 import yaml
 
 import pt2hub
 from pt2hub import errors
-from pt2hub.cli.main import app
+from pt2hub.cli.main import command_tree
 from pt2hub.cli.operations.environment_check import SETTINGS
 from pt2hub.domain.performance.metrics import METRICS
 from pt2hub.domain.publishing.spec import Spec
@@ -316,12 +314,6 @@ def test_every_file_that_is_named_exists(page: Path) -> None:
     assert [path for path in sorted(named) if not any((base / path).is_file() for base in bases)] == []
 
 
-@cache
-def command_tree() -> click.Command:
-    """The commands of the CLI; to build them takes 0.1 s."""
-    return typer.main.get_command(app)
-
-
 def commands() -> list[tuple[str, str]]:
     found = []
     for page in PAGES:
@@ -334,7 +326,7 @@ def commands() -> list[tuple[str, str]]:
 @pytest.mark.parametrize(("page", "line"), sorted(set(commands())))
 def test_every_command_exists_with_its_options(page: str, line: str) -> None:
     del page  # names the test
-    command = command_tree()
+    command: click.Command = command_tree()
     words = shlex.split(line)
     while subcommands := getattr(command, "commands", None):
         if not words or words[0].startswith("-"):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import io
 import os
 import sys
@@ -11,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 import click
 import typer
 from click.exceptions import NoArgsIsHelpError
+from typer.main import get_command
 
 from pt2hub.cli import lists, output, panels, web_page
 from pt2hub.cli.access import login, settings, tokens
@@ -140,7 +142,7 @@ def run(args: Sequence[str]) -> int:
     output.choose_json("--json" in args)  # until the command line is parsed
     output.choose_quiet(False)
     try:
-        return int(app(args=list(args), prog_name="pt2hub", standalone_mode=False) or 0)
+        return int(command_tree()(args=list(args), prog_name="pt2hub", standalone_mode=False) or 0)
     except click.ClickException as exc:
         _explain_usage(exc)
         return _WRONG_USAGE
@@ -158,6 +160,12 @@ def run(args: Sequence[str]) -> int:
     except Exception as exc:  # noqa: BLE001  # last resort: users get a message, not a traceback
         output.complain(output.unforeseen(exc))
     return _FAILED
+
+
+@functools.cache
+def command_tree() -> click.Command:
+    """Return all commands: to build them takes longer than most commands in a process that runs several."""
+    return get_command(app)
 
 
 def _missing(exc: ModuleNotFoundError) -> Pt2hubError:
