@@ -80,7 +80,7 @@ def test_a_models_page_shows_versions_targets_aliases_policy_and_speed(
         "by ada",
         "10.5 ms",
         "batch 2",
-        "within the noise",
+        "within the limit",
     ):
         assert said in page.text
     html = web.get(PAGE).get_data(as_text=True)

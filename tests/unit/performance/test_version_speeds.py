@@ -15,16 +15,26 @@ H100 = "torch2.13-cu130-sm90"
 
 
 def speeds(*values: float, change: ChangeView | None = None) -> VersionSpeeds:
-    """A series of versions 1, 2, 3, ... with the usual limit of 5 %."""
+    """A series of versions 1, 2, 3, ... in which 2 % count, and 5 % may be noise."""
     history = tuple(enumerate(values, start=1))
     return VersionSpeeds(
-        1, H100, "latency_p50", "ms", 8, dict(history), math.log1p(0.05), history=history, change=change
+        1,
+        H100,
+        "latency_p50",
+        "ms",
+        8,
+        dict(history),
+        math.log1p(0.02),
+        math.log1p(0.05),
+        history=history,
+        change=change,
     )
 
 
-def test_a_change_below_the_limit_is_noise() -> None:
-    found = speeds(10.0, 10.4, 11.0, 9.0)
-    assert [found.outcome(number, 1) for number in (2, 3, 4)] == ["same", "worse", "better"]
+def test_a_change_that_counts_is_inconclusive_as_long_as_it_may_be_noise() -> None:
+    found = speeds(10.0, 10.1, 11.0, 9.0, 10.4, 9.6)
+    outcomes = [found.outcome(number, 1) for number in range(2, 7)]
+    assert outcomes == ["same", "worse", "better", "inconclusive", "inconclusive"]
     assert found.outcome(9, 1) == found.outcome(1, 9) == ""
     assert speeds(0.0, 5.0).outcome(2, 1) == ""
 

@@ -12,7 +12,7 @@ from pt2hub.wire.responses import AliasMove, AliasView, VersionSummary
 
 MODEL, AT = "vision/vit", "2026-11-27T12:00:00+00:00"
 SPEEDS = VersionSpeeds(
-    1, "torch2.13-cu130-sm90", "latency_p50", "ms", None, {15: 10.0, 16: 10.1, 17: 11.0}, 0.05
+    1, "torch2.13-cu130-sm90", "latency_p50", "ms", None, {15: 10.0, 16: 10.1, 17: 11.0, 30: 10.4}, 0.02, 0.05
 )
 
 
@@ -36,9 +36,14 @@ def test_a_card_says_what_the_last_move_changed_and_where_a_rollback_leads() -> 
     assert (alike.back, alike.outcome, alike.speed) == (
         15,
         "same",
-        "As fast as version 15 on H100 · torch 2.13, within the noise",
+        "As fast as version 15 on H100 · torch 2.13, within the limit",
     )
     assert (new.back, new.outcome, new.speed, new.is_production) == (None, "", "", False)
+    (noisy,) = compose_cards([alias("prod", 16, 30)], SPEEDS)
+    assert (noisy.outcome, noisy.speed) == (
+        "inconclusive",
+        "3.0 % slower than version 16 on H100 · torch 2.13, which may be noise",
+    )
     assert compose_cards([alias("prod", 16, 17)], None)[0].speed == ""
 
 
@@ -52,7 +57,9 @@ def test_production_is_the_shortest_name_that_is_on_a_version() -> None:
 def test_a_newer_version_is_as_fast_slower_or_not_measured() -> None:
     assert describe_newer(SPEEDS, 17, 16) == "8.9 % slower on H100 · torch 2.13"
     assert describe_newer(SPEEDS, 16, 15) == "as fast on H100 · torch 2.13"
-    assert describe_newer(SPEEDS, 18, 16) == describe_newer(None, 17, 16) == ""
+    assert (
+        describe_newer(SPEEDS, 18, 16) == describe_newer(SPEEDS, 30, 16) == describe_newer(None, 17, 16) == ""
+    )
 
 
 def test_forms_offer_the_newest_versions_that_an_alias_can_move_to() -> None:

@@ -16,7 +16,7 @@ from pt2hub.wire.responses import VersionSummary
 
 AT = "2026-11-27T12:00:00+00:00"
 H100, L4 = "torch2.13-cu130-sm90", "torch2.13-cu130-sm89"
-SPEEDS = VersionSpeeds(1, H100, "latency_p50", "ms", 8, {1: 10.0, 2: 10.1, 3: 12.0}, 0.05)
+SPEEDS = VersionSpeeds(1, H100, "latency_p50", "ms", 8, {1: 10.0, 2: 10.1, 3: 12.0}, 0.02, 0.05)
 
 
 def version(number: int, readiness: str = "ready", **targets: str) -> VersionSummary:
@@ -29,7 +29,7 @@ def test_a_row_says_how_a_version_compares_with_production() -> None:
     slower, alike, production = (row.speed for row in rows)
     assert (slower.value, slower.outcome, slower.change) == ("12 ms", "worse", "20.0 % slower")
     assert slower.exact == "20.0 % slower than version 1"
-    assert (alike.outcome, alike.change) == ("same", "within the noise")
+    assert (alike.outcome, alike.change) == ("same", "within the limit")
     assert (production.value, production.outcome, production.change) == ("10 ms", "", "")
 
 

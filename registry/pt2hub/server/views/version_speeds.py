@@ -16,7 +16,8 @@ class VersionSpeeds:
     Attributes:
         series: Id of the series.
         values: Latency by version number; versions without a measurement are missing.
-        limit: Logarithm of the least ratio that is not noise.
+        least: Logarithm of the least ratio that counts.
+        limit: Logarithm of the largest ratio that may be noise; more than that in noisy series.
         history: Number and latency of the last versions, oldest first.
         change: The newest flagged change among those versions; None if there is none.
     """
@@ -27,6 +28,7 @@ class VersionSpeeds:
     unit: str
     batch: int | None
     values: Mapping[int, float]
+    least: float
     limit: float
     history: tuple[tuple[int, float], ...] = ()
     change: ChangeView | None = None
@@ -43,10 +45,17 @@ class VersionSpeeds:
         return one / other if one and other else None
 
     def outcome(self, number: int, before: int) -> str:
-        """Return `better`, `worse` or `same` (within the noise); empty if one of them is not measured."""
+        """Return how a version compares with another one.
+
+        Returns:
+            `better`, `worse`, `same` (within the limit), or `inconclusive`: what would count, but may be noise; empty if one of
+            them is not measured.
+        """
         ratio = self.ratio(number, before)
         if ratio is None or ratio <= 0 or not math.isfinite(ratio):
             return ""
-        if abs(math.log(ratio)) <= self.limit:
+        if abs(math.log(ratio)) <= self.least:
             return "same"
+        if abs(math.log(ratio)) <= self.limit:
+            return "inconclusive"
         return "worse" if ratio > 1 else "better"

@@ -24,7 +24,7 @@ class AliasCard:
         back: The version that a rollback moves it to; None where there is none.
         forced: How many failed checks its last move was forced past.
         speed: How its version's speed compares with that of the version before; empty where that is unknown.
-        outcome: `better`, `worse` or `same`; empty where that is unknown.
+        outcome: `better`, `worse`, `same` or `inconclusive`; empty where that is unknown.
         is_production: Whether it is in production, by its name.
     """
 
@@ -52,7 +52,11 @@ def compose_card(alias: AliasView, speeds: VersionSpeeds | None) -> AliasCard:
     back = rollback_version(alias.last) if alias.number else None
     speed = describe_speed(speeds, alias.number or 0, back)
     where = f" on {short_target(speeds.target)}" if speeds else ""
-    words = {"": "", "same": f"As fast as version {back}{where}, {speed.change}"}
+    words = {
+        "": "",
+        "same": f"As fast as version {back}{where}, {speed.change}",
+        "inconclusive": f"{speed.exact}{where}, which may be noise",
+    }
     return AliasCard(
         alias,
         back,
@@ -68,7 +72,7 @@ def describe_newer(speeds: VersionSpeeds | None, ready: int | None, number: int 
     if speeds is None or ready is None:
         return ""
     speed = describe_speed(speeds, ready, number)
-    if not speed.outcome:
+    if speed.outcome in ("", "inconclusive"):
         return ""
     change = "as fast" if speed.outcome == "same" else speed.change
     return f"{change} on {short_target(speeds.target)}"

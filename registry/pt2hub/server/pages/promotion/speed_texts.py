@@ -11,7 +11,7 @@ from pt2hub.rendering.quantities import quantity
 if TYPE_CHECKING:
     from pt2hub.server.views.version_speeds import VersionSpeeds
 
-NOISE = "within the noise"
+_WORDS = {"same": "within the limit", "inconclusive": "inconclusive"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,8 +20,8 @@ class SpeedText:
 
     Attributes:
         value: Its latency, with the unit; empty where it is not measured.
-        outcome: `better`, `worse` or `same` beside the other version; empty where they are not compared.
-        change: The change in words: `3.1 % faster`, or that it is within the noise.
+        outcome: `better`, `worse`, `same` or `inconclusive` beside the other version; empty where they are not compared.
+        change: The change in words: `3.1 % faster`, `within the limit`, or `inconclusive`.
         exact: The change as it is, for hovering.
     """
 
@@ -42,5 +42,5 @@ def describe_speed(speeds: VersionSpeeds | None, number: int, before: int | None
     if not outcome or ratio is None:
         return SpeedText(value)
     exact = format_change(ratio, speeds.metric, speeds.unit)
-    change = NOISE if outcome == "same" else exact
+    change = _WORDS.get(outcome, exact)
     return SpeedText(value, outcome, change, f"{exact} than version {before}")

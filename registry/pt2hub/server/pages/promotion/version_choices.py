@@ -41,9 +41,8 @@ def compose_choices(
 
 def _label(version: VersionSummary, speeds: VersionSpeeds | None, production: int | None) -> str:
     speed = describe_speed(speeds, version.number, production)
-    change = (
-        f"{speed.change} {'of' if speed.outcome == 'same' else 'than'} {production}" if speed.change else ""
-    )
+    beside = {"same": "of", "inconclusive": "beside"}.get(speed.outcome, "than")
+    change = f"{speed.change} {beside} {production}" if speed.change else ""
     partly = "partly ready" if version.readiness == Readiness.PARTIAL else ""
     return " · ".join(
         filter(None, (str(version.number), ", ".join(version.aliases), partly, speed.value, change))

@@ -10,6 +10,7 @@ latest 200. Points are computed in `db.stores.performance.measurements`; clients
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING
 
 from pt2hub.analysis.changes import assess_unchanged, change_points, find_noise_limit, usual_noise
@@ -191,6 +192,7 @@ class PerformanceService:
                 unit=item.unit,
                 batch=item.batch or None,
                 values=dict(shown) | wanted.get(item.id, {}),
+                least=math.log1p(threshold.min_effect),
                 limit=find_noise_limit([value for _, value in shown], threshold),
                 history=tuple(shown),
                 change=changes.get(item.id),
