@@ -41,7 +41,7 @@ def check_rows(checks: Iterable[PromotionCheckResult]) -> tuple[tuple[str, str, 
         (
             check_name(check),
             check.target or _EVERY,
-            check.found or check.message,
+            check.message if check.missing else check.found or check.message,
             check.needed or _EVERY,
             check_result(check),
         )

@@ -388,7 +388,7 @@ class PromotionCheckResult:
         required: Measurement that would make the versions comparable: the reference to measure, and the one to measure
             it with. Empty if none would help.
         jobs: Ids of queued or running measuring jobs that may make the versions comparable.
-        kind: `promoter`, `ready`, `verified`, `min_age`, `metric` or `performance`.
+        kind: `promoter`, `ready`, `verified`, `min_age`, `metric`, `performance`, or `damage` of the version itself.
         found: What was found, in a few words; empty in records of older servers.
         needed: What is needed, in a few words; empty in records of older servers.
     """

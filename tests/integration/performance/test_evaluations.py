@@ -107,8 +107,8 @@ def test_a_malformed_evaluation_is_refused_and_nothing_is_stored(
 
 
 def check(registry: Registry, number: int) -> PromotionCheckResult:
-    """The one check of a move of `prod`."""
-    (found,) = registry.services.aliases.preview(MODEL, "prod", number, by=Actor("ci").principal).checks
+    """The first check of a move of `prod`."""
+    found, *_ = registry.services.aliases.preview(MODEL, "prod", number, by=Actor("ci").principal).checks
     return found
 
 
@@ -139,6 +139,7 @@ def test_a_version_may_fall_below_the_present_one_by_so_much_on_the_same_data(re
     assert (found.passed, found.missing) == (False, False)
     assert found.found == "0.761, 0.0021 below version 1 (0.7631)"
     assert found.needed == "at most 0.002 below the version before, on the same data set"
+    evaluate(registry, 2, 0.763, data_set=OTHER_DATA)
     with pytest.raises(PromotionCheckFailed, match=r"at most 0\.002 below is allowed"):
         move(registry, 2, 1)
     evaluate(registry, 1, 0.763)
@@ -253,3 +254,35 @@ def test_differences_of_percentages_are_in_points(registry: Registry) -> None:
     found = check(registry, 2)
     assert (found.passed, found.found) == (False, "76 %, 0.3 points below version 1 (76.3 %)")
     assert "at most 0.2 points below is allowed" in found.message
+
+
+def test_a_data_set_on_which_only_the_present_version_was_evaluated_refuses_the_move(
+    registry: Registry,
+) -> None:
+    for _ in range(2):
+        published(registry)
+    protect(registry, metrics={"accuracy": {"max_drop": 0.002}})
+    move(registry, 1, None)
+    for number, data_set in ((1, DATA), (1, OTHER_DATA), (2, DATA)):
+        evaluate(registry, number, 0.8, data_set=data_set)
+    better, lacking = registry.services.aliases.preview(MODEL, "prod", 2, by=None).checks[-2:]
+    assert better.passed
+    assert (lacking.passed, lacking.missing) == (False, True)
+    assert "version 2 was not evaluated on " in lacking.message
+    assert lacking.message.endswith("on which that of version 1 is 0.8")
+    evaluate(registry, 2, 0.8, data_set=OTHER_DATA)
+    move(registry, 2, 1)
+
+
+def test_a_deleted_version_is_nothing_to_compare_with(registry: Registry) -> None:
+    for _ in range(3):
+        published(registry)
+    protect(registry, metrics={"accuracy": {"max_drop": 0.002}})
+    for number in (1, 2):
+        evaluate(registry, number, 0.8)
+    move(registry, 1, None)
+    move(registry, 2, 1)
+    registry.services.forced_deletion.delete(MODEL, 2, by=ADMIN, reason="leaked weights", keep_shared=True)
+    evaluate(registry, 3, 0.5)
+    assert check(registry, 3).passed, "what is deleted has no evaluations any more"
+    move(registry, 3, None)

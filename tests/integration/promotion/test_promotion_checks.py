@@ -6,13 +6,14 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from pt2hub.domain.digests import Digest
 from pt2hub.domain.tokens import Actor
 from pt2hub.errors import AliasMoved, Forbidden, PromotionCheckFailed
+from pt2hub.server.blobs.keys import StorageKey
 from support.gated import NOISY, OFTEN, latency, measure, only, replicated, version
 from support.registry import ENVIRONMENT, V3, V4
 
 if TYPE_CHECKING:
-    from pt2hub.domain.digests import Digest
     from pt2hub.wire.responses import AliasView
     from support.registry import Registry
 
@@ -361,3 +362,21 @@ def test_moves_and_measurements_at_the_same_time_disturb_each_other_in_nothing(r
         moved = [pool.submit(moving, turn) for turn in range(20)]
         assert [item.result() for item in measured] == [None] * 20
         assert {item.result() for item in moved} <= {0, 1, 2}  # and none was refused
+
+
+def test_no_alias_moves_to_a_damaged_version_unless_an_admin_forces_it(registry: Registry) -> None:
+    version(registry, latency(10.0))
+    version(registry, latency(10.0))
+    move(registry, 1, None)
+    ((code,),) = registry.sql(
+        "SELECT code FROM artifacts JOIN builds b ON b.id = build_id JOIN versions v ON v.id = version_id WHERE number = 2"
+    )
+    key = StorageKey.blob(Digest(code))
+    registry.services.storage.remove([key.at(1)])
+    assert registry.services.damage.check_key(key, by="scrub")
+    (found,) = registry.services.aliases.preview(MODEL, "prod", 2, by=None).checks
+    assert (found.passed, found.kind, found.found) == (False, "damage", "damaged on the server: code")
+    with pytest.raises(PromotionCheckFailed, match="damaged on the server: code") as caught:
+        move(registry, 2, 1)
+    assert "pt2hub admin heal" in str(caught.value.hint)
+    assert force(registry, 2, 1).number == 2

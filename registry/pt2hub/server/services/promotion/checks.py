@@ -5,12 +5,15 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from pt2hub.server.db.stores.blobs.damage import DamageStore
 from pt2hub.server.db.stores.promotion.aliases import AliasStore
 from pt2hub.server.db.stores.promotion.policies import PolicyStore
-from pt2hub.server.services.promotion.decisions import PROMOTER, AliasMoveRequest, PolicyDecision
+from pt2hub.server.db.stores.publishing.versions import VersionStore
+from pt2hub.server.services.promotion.decisions import DAMAGE, PROMOTER, AliasMoveRequest, PolicyDecision
 from pt2hub.server.services.promotion.performance_checks import PerformanceChecks
 from pt2hub.server.services.promotion.policy_spec import PromotionCheck
 from pt2hub.server.services.promotion.protection_checks import ProtectionChecks, protection_of
+from pt2hub.wire.performance import PromotionCheckResult
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -19,7 +22,6 @@ if TYPE_CHECKING:
     from sqlalchemy.orm import Session
 
     from pt2hub.server.db.stores.promotion.policies import StoredPolicy
-    from pt2hub.wire.performance import PromotionCheckResult
 
 _FIELDS = frozenset(PromotionCheck.model_fields)
 
@@ -37,16 +39,43 @@ class PromotionChecks:
         A version that the alias was on under this policy before is known to be good, unless it was forced: only who moves the
         alias is checked, so that a rollback is never held up.
         """
-        policy = self._store.one(move.model_id)
+        move = self._without_deleted(move)
+        policy, damage = self._store.one(move.model_id), tuple(self._damage(move))
         if policy is None:
-            return PolicyDecision(move, 0)
+            return PolicyDecision(move, 0, damage)
         protection = protection_of(policy.document, move.alias)
         protected = ProtectionChecks(self._session, move, protection).results() if protection else ()
         timed, notes = self._performance(move, policy)
         results = (*protected, *timed)
         if self._is_known_good(move, policy, results):
             results = tuple(_let_pass(move, item) for item in results)
-        return PolicyDecision(move, policy.revision, results, notes, protected=protection is not None)
+        return PolicyDecision(
+            move, policy.revision, (*damage, *results), notes, protected=protection is not None
+        )
+
+    def _without_deleted(self, move: AliasMoveRequest) -> AliasMoveRequest:
+        """Return a move without the version before if it was deleted: nothing can be compared with it."""
+        if move.before is None or VersionStore(self._session).by_number(move.model, move.before):
+            return move
+        return replace(move, before=None)
+
+    def _damage(self, move: AliasMoveRequest) -> Iterator[PromotionCheckResult]:
+        """Yield a failed check for each artifact of the new version that is damaged: no process could load it."""
+        found = self._store.artifacts(move.model_id, move.after) if move.after else {}
+        parts = DamageStore(self._session).parts([item.artifact for item in found.values()])
+        for target, item in found.items():
+            named = ", ".join(part.part for artifact, part in parts if artifact == item.artifact)
+            if named:
+                yield PromotionCheckResult(
+                    {},
+                    "version",
+                    passed=False,
+                    message=f"the artifact of version {move.after} for {target} is damaged on the server: {named}",
+                    target=target,
+                    kind=DAMAGE,
+                    found=f"damaged on the server: {named}",
+                    needed="an intact artifact",
+                )
 
     def _performance(
         self, move: AliasMoveRequest, policy: StoredPolicy

@@ -19,6 +19,8 @@ PROMOTER = "promoter"
 """Kind of the check on who moves the alias."""
 PERFORMANCE = "performance"
 METRIC = "metric"
+DAMAGE = "damage"
+"""Kind of the check that holds without a policy: what is damaged cannot be pulled."""
 _MAX_FAILURES = 20
 """Failed checks that are stored and reported per move: many checks on many targets produce thousands."""
 _MAX_MESSAGES = 100
@@ -139,7 +141,9 @@ def _hint(move: AliasMoveRequest, refused: tuple[PromotionCheckResult, ...], job
     forced = f"{command} --force"
     waiting = f"`{command} --wait` moves it as soon as it is measured and passes." if jobs else ""
     timed = [item for item in refused if item.kind == PERFORMANCE]
+    damaged = any(item.kind == DAMAGE for item in refused)
     advice = [
+        "The server's operator mends it: pt2hub admin heal." if damaged else "",
         waiting or _measure_hint(timed) or _verify_hint(move, timed),
         _report_hint(timed),
         _limit_hint(move, refused),

@@ -50,7 +50,8 @@ class EvaluationChecks:
     def results(self, path: str) -> Iterator[PromotionCheckResult]:
         """Yield how far the new version is from the present one, on each data set that both were evaluated on.
 
-        Without such a data set nothing is known, which refuses the move.
+        Without such a data set nothing is known, which refuses the move; so does one on which only the present version was
+        evaluated: the new one may be worse there.
 
         Args:
             path: Of the limit in the policy.
@@ -68,8 +69,16 @@ class EvaluationChecks:
         common = [digest for digest in new if digest in old]
         if not common:
             yield self._result(path, passed=False, message=self._no_common(old, new), missing=True)
+            return
         for digest in common:
             yield self._difference(path, old[digest], new[digest])
+        for digest, item in old.items():
+            if digest not in new:
+                message = (
+                    f"{self._metric} of version {after} was not evaluated on {_data_text(item)}, on which that of version "
+                    f"{before} is {with_unit(f'{item.value:.6g}', item.unit)}"
+                )
+                yield self._result(path, passed=False, message=message, missing=True)
 
     def _difference(self, path: str, old: EvaluationView, new: EvaluationView) -> PromotionCheckResult:
         what = f"{self._metric} on {_data_text(new)}"
