@@ -6,14 +6,18 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from pt2hub.domain.digests import digest_bytes
 from pt2hub.domain.tokens import Actor
 from pt2hub.errors import CompileFailed, InvalidInput, UnknownTarget
+from pt2hub.server.blobs.keys import StorageKey
 from pt2hub.server.pages.trend_texts import format_trend
 from pt2hub.server.views.overview import ModelFilter
 from support.figures import Run, latency, measured, versions
 from support.registry import GPU, V3, V4
 
 if TYPE_CHECKING:
+    from flask.testing import FlaskClient
+
     from pt2hub.server.views.overview import AliasChoice, ModelOverview, Order
     from support.registry import Registry
 
@@ -215,6 +219,26 @@ def test_a_model_without_versions_and_one_with_a_long_name_are_shown_too(registr
     found = overview(registry, "a/empty")
     assert (found.model.newest, found.production, found.speed, found.build, found.shown) == (None,) * 5
     assert overview(registry, long).model.name == long
+
+
+def test_what_is_damaged_in_production_needs_somebody_first(web: FlaskClient, served: Registry) -> None:
+    for number in (1, 2):
+        served.published(served.submit(checks={"tolerance": number / 10}), code=b"code %d" % number)
+    served.services.aliases.move(MODEL, "prod", 1, expected=None, reason="first", by=Actor("t"))
+    page = "/models/vision/resnet18/versions/1"
+    assert "Production is fine" in web.get("/").get_data(as_text=True)
+    for digest, found in ((digest_bytes(b"code 2"), []), (digest_bytes(b"code 1"), [(MODEL, 1, V4)])):
+        key = StorageKey.blob(digest)
+        served.services.storage.remove([key.at(1)])
+        assert served.services.damage.check_key(key, by="scrub")
+        damaged = served.services.overview.attention().damaged
+        assert [(item.model, item.number, item.target) for item in damaged] == found
+    front = web.get("/").get_data(as_text=True)
+    assert "1 version in production is damaged and cannot be pulled" in front
+    assert "pt2hub admin heal mends it" in front
+    assert "Damaged on the server: it cannot be pulled until" in web.get(page).get_data(as_text=True)
+    served.blob(b"code 1")
+    assert served.services.overview.attention().damaged == ()
 
 
 def test_failed_builds_of_newest_versions_need_somebody(registry: Registry) -> None:

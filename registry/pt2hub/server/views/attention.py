@@ -1,4 +1,4 @@
-"""View models of what needs somebody: regressions in production, failed builds, builds without a worker."""
+"""View models of what needs somebody: damage and regressions in production, failed builds, builds without a worker."""
 
 from __future__ import annotations
 
@@ -13,12 +13,26 @@ MAX_COUNTED = 1000
 
 
 @dataclass(frozen=True, slots=True)
+class DamagedVersion:
+    """An artifact in production that cannot be pulled, since a blob of it is damaged.
+
+    Attributes:
+        at: When the damage was found, ISO 8601, UTC, as all times here.
+    """
+
+    model: str
+    number: int
+    target: str
+    at: str
+
+
+@dataclass(frozen=True, slots=True)
 class FailedBuild:
     """A failed build of a model's newest version.
 
     Attributes:
         code: The error's code, empty if unknown.
-        at: When it failed, ISO 8601, UTC, as all times here.
+        at: When it failed.
     """
 
     id: str
@@ -65,8 +79,10 @@ class Attention:
     queues: tuple[IdleQueue, ...] = ()
     unmeasured: tuple[UnmeasuredVersion, ...] = ()
     has_production: bool = True
+    damaged: tuple[DamagedVersion, ...] = ()
 
     @property
     def count(self) -> int:
         """The number of all."""
-        return len(self.regressions) + len(self.failed) + len(self.queues) + len(self.unmeasured)
+        kinds = (self.damaged, self.regressions, self.failed, self.queues, self.unmeasured)
+        return sum(map(len, kinds))

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
     from pt2hub.server.views.attention import (
         Attention,
+        DamagedVersion,
         FailedBuild,
         IdleQueue,
         UnmeasuredVersion,
@@ -64,7 +65,7 @@ def compose_answer(attention: Attention, *, has_models: bool = True) -> Answer:
         return Answer("calm", "No models yet.")
     wrong = list(_clauses(attention))
     if wrong:
-        bad = attention.regressions or attention.failed
+        bad = attention.damaged or attention.regressions or attention.failed
         return Answer("bad" if bad else "warn", "; ".join(wrong) + ".")
     if not attention.has_production:
         return Answer("calm", "No model is in production yet. No builds failed.")
@@ -72,6 +73,8 @@ def compose_answer(attention: Attention, *, has_models: bool = True) -> Answer:
 
 
 def _clauses(attention: Attention) -> Iterator[str]:
+    if damaged := len({(item.model, item.number) for item in attention.damaged}):
+        yield f"{_bounded(damaged, 'version')} in production {'is' if damaged == 1 else 'are'} damaged and cannot be pulled"
     slower = sum(item.metric == _LATENCY for item in attention.regressions)
     other = len(attention.regressions) - slower
     if slower:
@@ -98,6 +101,7 @@ def _bounded(count: int, noun: str) -> str:
 def compose_needs(attention: Attention) -> list[Need]:
     """Return a line for each thing that needs somebody: the worst kind first, and in each the worst."""
     return [
+        *map(_damage, attention.damaged),
         *map(_regression, attention.regressions),
         *map(_failure, attention.failed),
         *map(_queue, attention.queues),
@@ -108,6 +112,7 @@ def compose_needs(attention: Attention) -> list[Need]:
 def pick_needs(attention: Attention, most: int) -> list[Need]:
     """Return the most urgent lines; each kind has at least one, so that many of one hide no other."""
     kinds = [
+        [_damage(item) for item in attention.damaged[:most]],
         [_regression(item) for item in attention.regressions[:most]],
         [_failure(item) for item in attention.failed[:most]],
         [_queue(item) for item in attention.queues[:most]],
@@ -121,6 +126,21 @@ def pick_needs(attention: Attention, most: int) -> list[Need]:
         shares.append(lines[:share])
         left -= share
     return list(chain.from_iterable(shares))
+
+
+def _damage(item: DamagedVersion) -> Need:
+    team, _, name = item.model.partition("/")
+    href = url_for("pages.version", team=team, name=name, number=item.number)
+    after = ": pt2hub admin heal mends it"
+    return Need(
+        "bad",
+        f"{item.model}@{item.number}",
+        href,
+        "is damaged on the server for",
+        item.target,
+        after,
+        item.at,
+    )
 
 
 def _regression(item: Regression) -> Need:

@@ -32,12 +32,14 @@ class Standing:
         production: The model's production alias, None if it has none.
         preview: What the promotion checks say of a move of that alias to the version; None if it cannot move.
         speed: The comparison with the version in production; None if they cannot be compared.
+        damaged: Targets whose artifacts are damaged on the server.
     """
 
     view: VersionView
     production: AliasView | None = None
     preview: PromotionPreview | None = None
     speed: Answer | None = None
+    damaged: tuple[str, ...] = ()
 
     @property
     def is_in_production(self) -> bool:
@@ -55,9 +57,18 @@ def answer_version(standing: Standing) -> Answer:
     view = standing.view
     if view.yanked:
         return Answer("bad", f"Yanked by {plain(view.yanked.by)}: {plain(view.yanked.reason)}")
+    if standing.damaged:
+        return Answer("bad", _damage_text(standing.damaged, len(view.builds)))
     if standing.is_in_production:
         return _of_production(standing)
     return _of_builds(view) or _of_promotion(standing)
+
+
+def _damage_text(targets: Sequence[str], count: int) -> str:
+    where = f" for {_name_targets(targets)}" if count > 1 else ""
+    return (
+        f"Damaged on the server: it cannot be pulled{where} until its operator mends it (pt2hub admin heal)."
+    )
 
 
 def _of_production(standing: Standing) -> Answer:
@@ -105,7 +116,10 @@ def _builds(count: int) -> str:
 
 
 def _names(builds: Sequence[BuildView]) -> str:
-    among = [build.target for build in builds]
+    return _name_targets([build.target for build in builds])
+
+
+def _name_targets(among: Sequence[str]) -> str:
     named = ", ".join(short_target(target, among) for target in among[:_MAX_NAMED])
     return f"{named} and {len(among) - _MAX_NAMED} more" if len(among) > _MAX_NAMED else named
 

@@ -119,6 +119,7 @@ def version(team: str, name: str, number: int) -> Response:
     model = services.catalog.model(whole)
     below = services.catalog.versions(whole, before=number, limit=_MAX_EARLIER).versions
     standing, speeds = _standing(view, aliases, below)
+    standing = replace(standing, damaged=tuple(row.build.target for row in rows if row.damaged))
     return page(
         "version.html",
         section="models",

@@ -112,6 +112,7 @@ class OverviewService:
                 store.queues(self._heartbeat_timeout),
                 store.unmeasured(),
                 store.has_production(),
+                store.damaged(),
             )
 
     def choices(self) -> FilterChoices:

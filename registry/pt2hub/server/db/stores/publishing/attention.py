@@ -13,6 +13,7 @@ from pt2hub.server.db.stores.values import optional_stamp, stamp
 from pt2hub.server.views.attention import (
     ATTENTION_DAYS,
     MAX_COUNTED,
+    DamagedVersion,
     FailedBuild,
     IdleQueue,
     UnmeasuredVersion,
@@ -83,6 +84,17 @@ _UNMEASURED = text(f"""
     )
     ORDER BY newest.version_id DESC, length(newest.name), newest.name
 """)  # noqa: S608  # of constants
+_DAMAGED = text(f"""
+    SELECT models.name, versions.number, builds.target, max(damage.found_at) AS at
+    FROM blob_damage AS damage JOIN blobs USING (kind, digest)
+    JOIN blob_references AS needed USING (kind, digest)
+    JOIN artifacts ON starts_with(needed.owner, 'artifact:') AND artifacts.digest = substr(needed.owner, 10)
+    JOIN builds ON builds.id = artifacts.build_id JOIN versions ON versions.id = builds.version_id
+    JOIN models ON models.id = versions.model_id
+    WHERE blobs.state = 'damaged' AND {_NAMED}
+        AND EXISTS (SELECT FROM aliases WHERE aliases.version_id = versions.id AND {IS_PRODUCTION})
+    GROUP BY models.name, versions.number, builds.target ORDER BY at, models.name, builds.target LIMIT :most
+""")  # noqa: S608  # of constants
 _HAS_PRODUCTION = text(f"""
     SELECT EXISTS (
         SELECT FROM aliases JOIN models ON models.id = aliases.model_id
@@ -107,6 +119,11 @@ class AttentionStore:
             "days": ATTENTION_DAYS,
             "beginning": f"{team}/" if team else "",
         }
+
+    def damaged(self) -> tuple[DamagedVersion, ...]:
+        """Return the artifacts in production that cannot be pulled, the longest known first."""
+        rows = self._session.execute(_DAMAGED, self._given)
+        return tuple(DamagedVersion(row.name, row.number, row.target, stamp(row.at)) for row in rows)
 
     def regressions(self) -> tuple[Regression, ...]:
         """Return the worst regression of each model in production, the worst first."""
