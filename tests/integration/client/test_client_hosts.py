@@ -14,10 +14,12 @@ from pt2hub.client.machine.host import CompatibilityWarning, whole_host
 from pt2hub.client.missing_artifacts import build_missing
 from pt2hub.domain.artifacts import NativeCode
 from pt2hub.domain.compatibility.hosts import Host, parse_host
+from pt2hub.domain.digests import Digest
 from pt2hub.domain.targets import flags_of_level
 from pt2hub.errors import (
     BadCall,
     BadResponse,
+    BlobDamaged,
     DigestMismatch,
     Incompatible,
     InvalidInput,
@@ -26,6 +28,7 @@ from pt2hub.errors import (
     Unauthorized,
     UnknownTarget,
 )
+from pt2hub.server.blobs.keys import StorageKey
 from support.artifacts import a_target
 from support.registry import GPU
 
@@ -34,7 +37,6 @@ if TYPE_CHECKING:
 
     from flask.testing import FlaskClient
 
-    from pt2hub.domain.digests import Digest
     from support.registry import Registry
 
 HERE = a_target()
@@ -218,6 +220,20 @@ def test_where_the_machines_own_target_does_not_run_no_build_is_advised(
         client.pull(MODEL)
     assert "was built on a newer system" in str(caught.value.hint)
     assert "pt2hub build" not in str(caught.value)
+
+
+def test_a_damaged_artifact_for_this_machine_is_called_damaged_by_every_pull(
+    client: Client, served: Registry
+) -> None:
+    version_of(served, {HERE.name: NEEDS})
+    ((code,),) = served.sql("SELECT code FROM artifacts")
+    key = StorageKey.blob(Digest(code))
+    served.services.storage.remove([key.at(1)])
+    assert served.services.damage.check_key(key, by="scrub")
+    for _ in range(2):
+        with pytest.raises(BlobDamaged, match=f"artifact for {HERE.name} is damaged on the server") as caught:
+            client.pull(MODEL)
+        assert "pt2hub admin heal" in str(caught.value.hint)
 
 
 def test_the_client_has_the_last_word_whatever_the_server_said(client: Client, served: Registry) -> None:

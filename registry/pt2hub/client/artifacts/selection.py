@@ -64,6 +64,7 @@ def select_artifact(
 
     Raises:
         Incompatible: None of them runs here; the error says why for each one, and how to build one that does.
+        BlobDamaged: One would, but it is damaged on the server.
     """
     known = [(item, known_target(item.target)) for item in resolved.artifacts]
     devices = {target.device for _, target in known if target}

@@ -15,9 +15,10 @@ from typing import TYPE_CHECKING
 from pt2hub.client.machine import gpus, libraries
 from pt2hub.client.machine.processor import cpu_flags
 from pt2hub.domain.compatibility.assessment import assess_compatibility
+from pt2hub.domain.compatibility.findings import DAMAGED
 from pt2hub.domain.compatibility.hosts import Host
 from pt2hub.domain.targets import parse_target
-from pt2hub.errors import BadConfiguration, Detail, Incompatible
+from pt2hub.errors import BadConfiguration, BlobDamaged, Detail, Incompatible
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping
@@ -136,14 +137,20 @@ def refusal(
 
 def none_fits(
     candidates: Iterable[Candidate], host: Host, *, model: str, number: int, device: str
-) -> Incompatible:
-    """Return the error for a version without an artifact for a machine: a table of artifacts and reasons.
+) -> Incompatible | BlobDamaged:
+    """Return the error for a version without an artifact for a machine: a table of artifacts and reasons, or the damage.
 
     Args:
         device: Preferred device of an artifact that is yet to be built.
     """
     known = list(candidates)
     version = f"{model}@{number}"
+    if damaged := [item.name for item in known if _would_fit(item, host)]:
+        return BlobDamaged(
+            f"The artifact for {', '.join(damaged)} is damaged on the server",
+            where=version,
+            hint="The server's operator mends it: pt2hub admin heal.",
+        )
     return Incompatible(
         "No artifact of the version runs on this machine",
         where=version,
@@ -157,6 +164,13 @@ def none_fits(
             "targets": {item.name: str(item.compatibility) for item in known},
         },
     )
+
+
+def _would_fit(candidate: Candidate, host: Host) -> bool:
+    """Return whether nothing but damage on the server keeps an artifact from a machine, as far as its target says."""
+    if candidate.compatibility != DAMAGED or candidate.target is None:
+        return False
+    return not assess_compatibility(candidate.target, host).failures
 
 
 def advice(host: Host, version: str, device: str, present: Collection[str]) -> str | None:
