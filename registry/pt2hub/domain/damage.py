@@ -56,12 +56,14 @@ class ScrubReport:
         bytes: Bytes that were read.
         damaged: Damage that this scrub found; at most `MAX_LISTED_DAMAGE` items.
         restored: Blobs that were missing or unreadable and are intact again.
+        known: Number of blobs whose damage was found before and is not mended.
     """
 
     blobs: int
     bytes: int
     damaged: tuple[Damage, ...]
     restored: int
+    known: int = 0
 
 
 MAX_LISTED_DAMAGE = 1000

@@ -243,6 +243,20 @@ def test_a_directory_that_is_not_mounted_is_no_damage(bench: Bench, tmp_path: Pa
 
 
 @only_local
+def test_a_scrub_says_that_known_damage_is_not_mended_and_a_storage_that_is_gone_is_no_missing_blob(
+    bench: Bench, tmp_path: Path
+) -> None:
+    key, other = bench.store(b"weights"), bench.store(b"code")
+    bench.disk.plant(key)
+    reports = [bench.container.scrub.run(everything=True) for _ in range(2)]
+    assert [(len(report.damaged), report.known) for report in reports] == [(1, 0), (0, 1)]
+    (tmp_path / "blobs" / "blobs").rename(tmp_path / "elsewhere")
+    assert bench.get(other) == "storage_unavailable"
+    (tmp_path / "elsewhere").rename(tmp_path / "blobs" / "blobs")
+    assert bench.get(other) == b"code"
+
+
+@only_local
 def test_what_was_missing_and_comes_back_is_intact_again(bench: Bench) -> None:
     key, _ = bench.store(b"weights"), bench.store(b"code")
     bench.disk.write(key.path, None)

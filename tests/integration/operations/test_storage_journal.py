@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import psycopg
 import pytest
+from psycopg.types.json import Jsonb
 
 from pt2hub.domain.people import Role
 from pt2hub.domain.tokens import Actor, Scope
@@ -119,6 +120,35 @@ def populate(registry: Registry) -> None:
         "key": "first",
     }
     services.evaluations.report({"evaluations": [evaluation]}, by=ADA)
+
+
+def test_labels_have_the_values_that_they_were_given_last_also_after_a_restored_backup(
+    registry: Registry,
+) -> None:
+    services = registry.services
+    published(registry)
+
+    def label(**put: str) -> None:
+        services.labels.change(MODEL, 1, put=put, remove=(), expected={}, by=ADA)
+
+    label(stage="candidate", owner="ada")
+    backup = registry.sql("SELECT key, value, by, at FROM labels")
+    label(stage="approved")
+    services.journal.write()
+    registry.sql("ALTER TABLE labels DISABLE TRIGGER USER")  # as a restore does
+    for key, value, by, at in backup:
+        registry.sql(
+            "UPDATE labels SET value = %s, by = %s, at = %s WHERE key = %s", value, Jsonb(by), at, key
+        )
+    registry.sql("ALTER TABLE labels ENABLE TRIGGER USER")
+    assert services.reindex.reindex()["journal"] == 1
+    assert registry.sql("SELECT key, value FROM labels ORDER BY key") == [
+        ("owner", "ada"),
+        ("stage", "approved"),
+    ]
+    label(stage="retired")  # the journal does not have this yet
+    assert services.reindex.reindex()["journal"] == 0
+    assert registry.sql("SELECT value FROM labels WHERE key = 'stage'") == [("retired",)]
 
 
 def trust(registry: Registry) -> None:

@@ -35,6 +35,8 @@ if TYPE_CHECKING:
     from pt2hub.server.worker_access import WorkerRole
 
 
+_LOST = 1
+"""Exit code of a reindex that met damage."""
 _AT_RISK = 1
 """Exit code of an audit with findings to act on."""
 
@@ -174,12 +176,14 @@ def reindex(
     """Rebuild the database's rows from the storage.
 
     Manifests have the artifacts, the journal everything else but tokens and sessions. Existing rows stay. While anything
-    is unreadable, no blob is collected: heal it and reindex again.
+    is unreadable, no blob is collected: heal it and reindex again. The exit code is 1 if anything is unreadable or damaged.
     """
     from pt2hub.server.admin import reindex as rebuild
 
     report = rebuild(server_config(), accept_losses=accept_losses)
     emit(report, lambda out: _print_reindex(out, report, accepted=accept_losses))
+    if report["damaged"] or (report["unreadable"] and not accept_losses):
+        raise typer.Exit(_LOST)
 
 
 @panels.command(None, "pt2hub admin migrate")
@@ -312,7 +316,7 @@ def worker_policy(
 
 
 def _print_reindex(out: Console, report: dict[str, Any], *, accepted: bool) -> None:
-    for name in ("manifests", "artifacts", "added"):
+    for name in ("manifests", "artifacts", "added", "journal"):
         out.print(f"{name}: {report[name]}")
     if report["deleted"]:
         out.print(f"deleted again: {', '.join(report['deleted'])}")

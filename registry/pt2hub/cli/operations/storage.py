@@ -44,7 +44,8 @@ def scrub(
 ) -> None:
     """Read stored blobs again, and record which are damaged.
 
-    Servers do so all the time, at PT2HUB_SCRUB_BYTES_PER_S. The exit code is 1 if this scrub finds damage.
+    Servers do so all the time, at PT2HUB_SCRUB_BYTES_PER_S. The exit code is 1 if anything is damaged, also what was
+    found before.
     """
     from pt2hub.server.admin import scrub as run
 
@@ -53,7 +54,7 @@ def scrub(
         raise InvalidInput(f"Invalid rate {rate!r:.80}", where="--rate", hint=SIZE_HINT)
     report = run(_server_config(), everything=everything, bytes_per_s=bytes_per_s, meter=_meter)
     emit(report, lambda out: _print_scrub(out, report))
-    if report.damaged:
+    if report.damaged or report.known:
         raise typer.Exit(_FOUND)
 
 
@@ -181,7 +182,13 @@ def _print_scrub(out: Console, report: ScrubReport) -> None:
         (item.kind, item.digest, item.problem.value, str(item.expected_bytes), str(item.found_bytes or ""))
         for item in report.damaged
     ]
-    print_table(out, ("KIND", "DIGEST", "PROBLEM", "BYTES", "FOUND"), rows, empty="Nothing is damaged.")
+    empty = "Nothing else is damaged." if report.known else "Nothing is damaged."
+    print_table(out, ("KIND", "DIGEST", "PROBLEM", "BYTES", "FOUND"), rows, empty=empty)
+    if report.known:
+        verb = "is" if report.known == 1 else "are"
+        out.print(
+            f"{format_count(report.known, 'blob')} that {verb} known to be damaged {verb} not mended: pt2hub admin heal"
+        )
     if rows:
         out.print("They are not served. Replace them: pt2hub admin heal")
 

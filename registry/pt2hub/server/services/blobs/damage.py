@@ -208,7 +208,7 @@ class DamageService:
             return self.describe(key, otherwise=error)
         except TransientError as unknown:
             _log.warning("damage not checked", digest=digest, error=str(unknown))
-            return error
+            return unknown if isinstance(unknown, StorageUnavailable) else error
 
     def describe(self, key: StorageKey, *, otherwise: Pt2hubError | None = None) -> Pt2hubError:
         """Return the error of a damaged blob; `otherwise` if it is not known to be damaged."""

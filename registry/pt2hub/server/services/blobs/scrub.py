@@ -103,7 +103,9 @@ class ScrubService:
             blobs, read = blobs + len(batch), read + pace.bytes - before
             with self._sessions.begin() as session:
                 ScrubStore(session).add(len(batch), pace.bytes - before)
-        return ScrubReport(blobs, read, tuple(damaged[:MAX_LISTED_DAMAGE]), restored)
+        seen_now = {(item.kind, item.digest) for item in damaged}
+        known = sum((item.kind, item.digest) not in seen_now for item in self._damage.list_damaged())
+        return ScrubReport(blobs, read, tuple(damaged[:MAX_LISTED_DAMAGE]), restored, known)
 
     def _claim(self) -> bool:
         try:

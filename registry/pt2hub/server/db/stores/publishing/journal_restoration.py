@@ -157,7 +157,22 @@ class JournalRestoration:
         if number is not None and version_id is None:
             return 0
         model_id = self._model_id(document["model"])
-        return self._insert(SQLLabel, document, model_id=model_id, version_id=version_id)
+        added = self._insert(SQLLabel, document, model_id=model_id, version_id=version_id)
+        return added or self._change_label(document, model_id, version_id)
+
+    def _change_label(self, document: dict[str, Any], model_id: int | None, version_id: int | None) -> int:
+        """Set a label to a value that it was given later than the present one, as after a restored backup."""
+        values = {
+            name: value for name, value in _row(SQLLabel, document).items() if name in ("value", "by", "at")
+        }
+        same = (
+            SQLLabel.model_id == model_id,
+            SQLLabel.version_id.is_not_distinct_from(version_id),
+            SQLLabel.key == document["key"],
+        )
+        if "at" not in values:
+            return 0
+        return self._count(update(_table(SQLLabel)).where(*same, SQLLabel.at < values["at"]).values(values))
 
     def _add_derivation(self, document: dict[str, Any]) -> int:
         parent = select(SQLVersion.id).join(SQLModel)
