@@ -79,7 +79,7 @@ def test_the_front_page_says_whether_production_is_fine_what_changed_and_what_fa
         f"/compare?before=vision/resnet18@1&after=vision/resnet18@2&target={V4}",
         f"/builds/{failing}",
         "/builds?state=failed&days=7",
-        "/changes?outcome=worse",
+        "/changes?outcome=worse&since=30",
     }
     assert known <= set(page.links)
 

@@ -147,7 +147,7 @@ def _regression(item: Regression) -> Need:
     team, _, name = item.model.partition("/")
     change = format_change(item.ratio, item.metric, item.unit)
     metric = "" if item.metric == _LATENCY else f"{item.metric} "
-    others = f", and in {item.others} more series" if item.others else ""
+    others = f", +{item.others} series" if item.others else ""
     return Need(
         "bad",
         f"{item.model}@{item.production}",

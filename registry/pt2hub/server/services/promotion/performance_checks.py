@@ -199,4 +199,6 @@ def _values(found: MetricComparison) -> str:
     now, before = (
         "-" if value is None else quantity(value, found.unit) for value in (found.after, found.before)
     )
+    if found.ratio and found.before and found.after and (found.ratio > 1) != (found.after > found.before):
+        return f"{now}, side by side"  # a median of ratios and a ratio of medians may differ in direction
     return f"{now}, was {before}"
