@@ -264,6 +264,18 @@ def test_a_version_shows_gate_provenance_spec_and_how_to_pull_it(web: FlaskClien
     assert "<b>" not in read(web, f"{PAGE}/versions/1?done=<b>").text
 
 
+def test_a_version_leads_to_the_nearest_ones_that_are_there(web: FlaskClient, served: Registry) -> None:
+    for number in range(1, 5):
+        served.submit(checks={"tolerance": number / 10})
+        for build in served.services.publish.version(MODEL, number).builds:
+            served.services.builds.cancel(build.id, by=Actor("mary"))
+    for number in (2, 3):
+        served.services.deletion.version(MODEL, number, by=Actor("root", admin=True), reason="old")
+    text = read(web, f"{PAGE}/versions/1").links
+    assert [link for link in text if link.startswith(f"{PAGE}/versions/")] == [f"{PAGE}/versions/4"]
+    assert f"{PAGE}/versions/1" in read(web, f"{PAGE}/versions/4").links
+
+
 def test_a_failed_build_is_explained_on_its_versions_page(web: FlaskClient, served: Registry) -> None:
     view = served.submit()
     error = {"code": "tolerance_missed", "message": NASTY, "hint": "Raise checks.tolerance.", "kind": "usage"}

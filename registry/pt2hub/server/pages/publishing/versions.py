@@ -149,6 +149,7 @@ def version(team: str, name: str, number: int) -> Response:
             services.comparisons.events(model=whole, number=number, limit=MAX_EVENTS).events, _MAX_CHANGES
         ),
         earlier=_earlier(view, below),
+        neighbours=services.catalog.neighbours(whole, number),
         done=DONE.get(request.args.get("done", "")),
         file_urls=(urls := _file_urls(view)),
         card=_card(view, urls),

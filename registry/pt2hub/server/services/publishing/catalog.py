@@ -19,6 +19,7 @@ from pt2hub.server.db.stores.builds.build_views import BuildViewStore
 from pt2hub.server.db.stores.publishing.catalog import CatalogStore
 from pt2hub.server.db.stores.publishing.labels import LabelStore
 from pt2hub.server.db.stores.publishing.version_search import VersionSearchStore
+from pt2hub.server.db.stores.publishing.versions import VersionStore
 from pt2hub.server.services import cursors, not_found
 from pt2hub.server.services.access import audit_log
 from pt2hub.server.services.publishing.descriptions import plain
@@ -121,6 +122,15 @@ class CatalogService:
             found = CatalogStore(session).versions(model_id, before=before, limit=limit + 1)
         page = tuple(found[:limit])
         return VersionPage(page, next=page[-1].number if len(found) > limit else None)
+
+    def neighbours(self, model: str, number: int) -> tuple[int | None, int | None]:
+        """Return the numbers of the versions before and after a version; None where there is none.
+
+        Raises:
+            NotFound: The model does not exist.
+        """
+        with self._sessions.begin() as session:
+            return VersionStore(session).neighbours(not_found.require_model(session, model), number)
 
     def search(
         self, conditions: Sequence[str], *, after: int | None = None, limit: int = DEFAULT_LIMIT

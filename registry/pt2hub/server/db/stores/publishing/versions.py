@@ -142,6 +142,14 @@ class VersionStore:
         """Return the version of a model with this number."""
         return self._one(SQLModel.name == model, SQLVersion.number == number)
 
+    def neighbours(self, model_id: int, number: int) -> tuple[int | None, int | None]:
+        """Return the numbers of the versions before and after a number; numbers of deleted ones are not used again."""
+        mine = SQLVersion.model_id == model_id
+        before = select(func.max(SQLVersion.number)).where(mine, SQLVersion.number < number).scalar_subquery()
+        after = select(func.min(SQLVersion.number)).where(mine, SQLVersion.number > number).scalar_subquery()
+        earlier, later = self._session.execute(select(before, after)).one()
+        return earlier, later
+
     def newest(self, model: str) -> StoredVersion | None:
         """Return the newest version of a model, in any state of its builds."""
         return self._one(SQLModel.name == model)
