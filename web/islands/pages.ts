@@ -1,4 +1,4 @@
-/** Scripts of every page: local times, copy buttons, search, menus, keys and logout. */
+/** Scripts of every page: local times, copy buttons, search, filters, menus, keys and logout. */
 
 import { updateTimes, showTimes } from "./times";
 import { enableCopyButtons } from "./copy-buttons";
@@ -6,6 +6,7 @@ import { enableKeyboard } from "./keyboard";
 import { enableSearch } from "./search";
 import { reloadAfterLogout } from "./logout";
 import { closeMenus } from "./menus";
+import { shortenAddresses } from "./filters";
 
 showTimes(document);
 updateTimes(document);
@@ -13,4 +14,5 @@ enableCopyButtons(document);
 enableSearch(document);
 enableKeyboard(document);
 closeMenus(document);
+shortenAddresses(document);
 reloadAfterLogout();

@@ -115,13 +115,22 @@ def readiness(states: list[BuildState]) -> Readiness:
     return Readiness.FAILED if BuildState.FAILED in states else Readiness.CANCELLED
 
 
+class BuildOrder(StrEnum):
+    """Order of a list of builds; the last two list only those that ended."""
+
+    NEWEST = "newest"
+    OLDEST = "oldest"
+    ENDED = "ended"
+    LONGEST = "longest"
+
+
 @dataclass(frozen=True, slots=True)
 class BuildFilter:
     """Filter for builds; None matches everything.
 
     Attributes:
         number: Version number.
-        days: Submitted within this number of days.
+        days: Ended within this number of days, or open.
     """
 
     model: str | None = None
@@ -130,6 +139,7 @@ class BuildFilter:
     target: str | None = None
     kind: BuildKind | None = None
     days: int | None = None
+    order: BuildOrder = BuildOrder.NEWEST
 
 
 @dataclass(frozen=True, slots=True)

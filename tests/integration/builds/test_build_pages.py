@@ -75,7 +75,10 @@ def test_builds_are_listed_and_chosen_and_paged_by_key(web: FlaskClient, hub: Re
         text = read(web, f"/builds?{query}").text
         assert there in text, query
         assert f"{absent}@" not in text, query
-    hub.sql("UPDATE builds SET created_at = now() - interval '8 days' WHERE id = %s", failed.build)
+    assert "after=" in next(link for link in read(web, "/builds?sort=oldest").links if "sort=oldest" in link)
+    for order, there in (("oldest", "net0@"), ("ended", "broken@"), ("longest", "broken@")):
+        assert there in read(web, f"/builds?sort={order}").text
+    hub.sql("UPDATE builds SET finished_at = now() - interval '8 days' WHERE id = %s", failed.build)
     assert "No builds match" in read(web, "/builds?state=failed&days=7").text
     assert "broken@" in read(web, "/builds?state=failed&days=9").text
     alone = web.get("/builds?part=list&state=queued").get_data(as_text=True)
@@ -95,6 +98,7 @@ def test_builds_are_listed_and_chosen_and_paged_by_key(web: FlaskClient, hub: Re
         "model=a/b@99999999999",
         "days=0",
         "days=soon",
+        "sort=sideways",
     ],
 )
 def test_a_wrong_choice_comes_back_to_be_mended(web: FlaskClient, query: str) -> None:

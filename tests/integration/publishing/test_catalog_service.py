@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 import psycopg
 import pytest
 
-from pt2hub.domain.builds import BuildFilter, BuildState, Readiness, readiness
+from pt2hub.domain.builds import BuildFilter, BuildOrder, BuildState, Readiness, readiness
 from pt2hub.domain.tokens import Actor
 from pt2hub.errors import InvalidInput, NotFound, UnknownTarget
 from pt2hub.server.db.stores.artifacts import references
@@ -158,6 +158,34 @@ def test_builds_are_filtered_by_model_number_state_and_target(registry: Registry
     assert found(target=GPU) == found(state=BuildState.FAILED) == []
     (done,) = builds_of(registry, 1, state=BuildState.SUCCEEDED)
     assert (done.steps, bool(done.artifact), done.wait) == ((), True, None)
+
+
+def test_builds_come_in_each_order_page_by_page_and_by_when_they_ended(registry: Registry) -> None:
+    queued, short, long_, old = (
+        registry.submit(checks={"tolerance": 0.1 * step}, targets=[V4]).builds[0].id for step in range(1, 5)
+    )
+    for build, started, ended in (
+        (short, "2 hours", "1 hour"),
+        (long_, "9 hours", "3 hours"),
+        (old, "9 days", "8 days"),
+    ):
+        registry.sql(
+            "UPDATE builds SET state = 'failed', started_at = now() - %s::interval, finished_at = now() - %s::interval"
+            " WHERE id = %s",
+            started,
+            ended,
+            build,
+        )
+
+    def found(**wanted: Any) -> list[str]:
+        return [item.id for item in builds_of(registry, 1, **wanted)]
+
+    assert found() == [old, long_, short, queued]
+    assert found(order=BuildOrder.OLDEST) == [queued, short, long_, old]
+    assert found(order=BuildOrder.ENDED) == [short, long_, old]
+    assert found(order=BuildOrder.LONGEST) == [old, long_, short]
+    assert found(order=BuildOrder.LONGEST, days=7) == [long_, short]
+    assert found(days=7) == [long_, short, queued]  # what is open is of today
 
 
 def test_filters_that_can_match_nothing_are_refused(registry: Registry) -> None:

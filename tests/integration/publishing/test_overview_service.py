@@ -14,6 +14,7 @@ from pt2hub.server.pages.trend_texts import format_trend
 from pt2hub.server.views.overview import ModelFilter
 from support.figures import Run, latency, measured, versions
 from support.registry import GPU, V3, V4
+from support.remeasuring import published_unmeasured, the_job
 
 if TYPE_CHECKING:
     from flask.testing import FlaskClient
@@ -249,6 +250,22 @@ def test_failed_builds_of_newest_versions_need_somebody(registry: Registry) -> N
     (found,) = registry.services.overview.attention().failed
     assert (found.id, found.number, found.target, found.code) == (new, 2, V4, "compile_failed")
     registry.sql("UPDATE builds SET created_at = now() - interval '31 days'")
+    assert len(registry.services.overview.attention().failed) == 1  # it waited long, and failed now
+    registry.sql("UPDATE builds SET finished_at = now() - interval '31 days'")
+    assert registry.services.overview.attention().failed == ()
+
+
+def test_a_measuring_job_that_failed_needs_somebody_if_it_leaves_production_unmeasured(
+    registry: Registry,
+) -> None:
+    job = the_job(registry, published_unmeasured(registry))
+    registry.services.builds.fail(registry.claim(job), CompileFailed("no"))
+    assert registry.services.overview.attention().failed == ()  # not in production
+    promote(registry, 1)
+    attention = registry.services.overview.attention()
+    (found,) = attention.failed
+    assert (found.id, found.number, found.is_measuring, attention.unmeasured) == (job, 1, True, ())
+    registry.services.builds.retry(job, by=Actor("t"))
     assert registry.services.overview.attention().failed == ()
 
 
@@ -290,7 +307,7 @@ def test_totals_count_what_goes_on_and_what_failed_lately(registry: Registry) ->
     failed, waiting, old = (registry.submit(checks={"tolerance": value}) for value in (0.3, 0.4, 0.5))
     for build in (failed.builds[0], old.builds[0]):
         registry.services.builds.fail(registry.claim(build.id), CompileFailed("no"))
-    registry.sql("UPDATE builds SET created_at = now() - interval '8 days' WHERE id = %s", old.builds[0].id)
+    registry.sql("UPDATE builds SET finished_at = now() - interval '8 days' WHERE id = %s", old.builds[0].id)
     totals = registry.services.overview.totals()
     assert (totals.models, totals.aliased, totals.queued, totals.running, totals.failed) == (1, 1, 1, 0, 1)
     assert (totals.worse, totals.better, totals.workers, totals.targets) == (0, 1, 3, 2)

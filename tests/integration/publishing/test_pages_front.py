@@ -68,7 +68,7 @@ def test_the_front_page_says_whether_production_is_fine_what_changed_and_what_fa
     assert "vision/resnet18@2 is 15.0 % slower since 2 on CPU v4" in page.text
     assert "vision/resnet18@3 failed on CPU v4" in page.text
     assert "compile_failed" in page.text
-    assert "1 failed in 7 days · 1 regressed, 0 improved in 30 days" in page.text
+    assert "1 failed in 7 days · 1 worse, 0 better of the versions of 30 days" in page.text
     known = {
         f"/models/{MODEL}",
         f"/models/{MODEL}/versions/2",
@@ -78,7 +78,7 @@ def test_the_front_page_says_whether_production_is_fine_what_changed_and_what_fa
         f"/models/{MODEL}/performance?metric=latency_p50&target={V4}&batch=2",
         f"/compare?before=vision/resnet18@1&after=vision/resnet18@2&target={V4}",
         f"/builds/{failing}",
-        "/builds?state=failed&days=7",
+        "/builds?state=failed&days=7&sort=ended",
         "/changes?outcome=worse&since=30",
     }
     assert known <= set(page.links)
@@ -294,6 +294,11 @@ def test_workers_say_what_they_do_and_a_target_that_nobody_builds_for_stands_out
     for order in ("name", "workers", "running", "queued"):
         assert "no worker 0 0 0 1" in read(web, f"/targets?sort={order}").text
     assert "Invalid sort" in read(web, "/targets?sort=size", 422).text
+    named = read(web, "/targets?q=SM90&sort=name")
+    assert ("no worker 0 0 0 1" in named.text, f"/builds?target={V4}" in named.links) == (True, False)
+    assert "No target has “tpu” in its name." in read(web, "/targets?q=tpu").text
+    assert "/models/vision" in read(web, "/usage?q=vis").links
+    assert "No team has “sound” in its name." in read(web, "/usage?q=sound").text
     for order in ("models", "stored", "builds"):
         assert "vision stores" in read(web, f"/usage?sort={order}").text
     assert "Invalid sort" in read(web, "/usage?sort=size", 422).text

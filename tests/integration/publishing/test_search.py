@@ -93,6 +93,8 @@ def test_people_who_own_models_or_versions_are_found_by_their_labels(
     limit_reading(EVERYTHING)
     assert web.get("/search?q=ann+of+search").headers["Location"] == "/?label=owner%3DAnn+of+search"
     assert web.get("/search?q=bert+of+ads").headers["Location"] == "/versions?label=owner%3DBert+of+ads"
+    conditions = web.get("/search?q=publisher=ci+owner=x").headers["Location"]
+    assert conditions == "/versions?q=publisher%3Dci+owner%3Dx"
     assert MODEL in web.get("/?label=owner%3DAnn+of+search").get_data(as_text=True)
 
 

@@ -173,14 +173,19 @@ def test_a_search_finds_what_a_filter_over_all_versions_finds(
         conditions=some_conditions(),
         limit=st.integers(1, 20),
         checked_first=st.integers(1, 4),
+        oldest_first=st.booleans(),
         readable=st.sampled_from([EVERYTHING, Readable(("vision/*",)), Readable(())]),
     )
-    def check(conditions: list[str], limit: int, checked_first: int, readable: Readable) -> None:
+    def check(
+        conditions: list[str], limit: int, checked_first: int, oldest_first: bool, readable: Readable
+    ) -> None:
         monkeypatch.setattr(version_search, "_CHECKED_PER_FOUND", checked_first)
         limit_reading(readable)
         found, after = list[Any](), None
         while True:
-            page = registry.services.catalog.search(conditions, after=after, limit=limit)
+            page = registry.services.catalog.search(
+                conditions, after=after, limit=limit, oldest_first=oldest_first
+            )
             found += page.versions
             after = page.next
             if after is None:
@@ -188,7 +193,7 @@ def test_a_search_finds_what_a_filter_over_all_versions_finds(
             assert len(page.versions) == limit
         expected = [
             one
-            for one in reversed(published)
+            for one in (published if oldest_first else reversed(published))
             if readable.covers(one.model) and all(one.matches(condition) for condition in conditions)
         ]
         assert [(one.model, one.number) for one in found] == [(one.model, one.number) for one in expected]

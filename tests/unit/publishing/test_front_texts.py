@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
@@ -75,6 +76,11 @@ def speed(*values: float, change: ChangeView | None = None) -> Trend:
             "3 builds wait without a worker.",
         ),
         (
+            Attention(failed=(failed(), replace(failed(2), is_measuring=True))),
+            "bad",
+            "1 build failed; 1 measuring job of production failed.",
+        ),
+        (
             Attention(unmeasured=(UnmeasuredVersion("vision/net", 4, "prod", AT),)),
             "warn",
             "1 version in production is not measured.",
@@ -95,7 +101,7 @@ def test_a_server_without_models_says_so() -> None:
 def test_each_thing_that_needs_somebody_is_a_line_and_the_worst_kind_comes_first() -> None:
     attention = Attention(
         (regression(others=2),),
-        (failed(),),
+        (failed(), replace(failed(4), is_measuring=True)),
         (IdleQueue(GPU, 1, AT),),
         (UnmeasuredVersion("vision/net", 4, "prod", None),),
     )
@@ -103,10 +109,11 @@ def test_each_thing_that_needs_somebody_is_a_line_and_the_worst_kind_comes_first
     assert lines == [
         f"vision/net@4 is 21.8 % slower since 3 on {GPU}, +2 series",
         f"vision/net@1 failed on {GPU}: compile_failed",
+        f"vision/net@4 is in production, and measuring failed on {GPU}: compile_failed",
         f"1 build waits for {GPU}: no live worker",
         "vision/net@4 is in production (prod) and not measured ",
     ]
-    assert [need.tone for need in compose_needs(attention)] == ["bad", "bad", "warn", "warn"]
+    assert [need.tone for need in compose_needs(attention)] == ["bad", "bad", "bad", "warn", "warn"]
 
 
 def test_many_of_one_kind_hide_no_other() -> None:
@@ -169,7 +176,7 @@ def test_versions_usage_and_search_begin_with_a_sentence_too() -> None:
     versions = tuple(VersionSummary("a/b", number, "ready", AT) for number in (1, 2))
     assert compose_version_answer(FoundVersions(versions), is_filtered=True) == "2 versions match: 2 ready."
     assert compose_version_answer(FoundVersions(versions, 1), is_filtered=False) == (
-        "The newest 2 versions: 2 ready."
+        "The first 2 versions: 2 ready."
     )
     teams = (TeamUsage("a", 1, 1, 1, 2048, 0), TeamUsage("b", 1, 1, 1, 1024, 9))
     assert compose_usage_answer(UsageView(teams, 9, 0)) == (

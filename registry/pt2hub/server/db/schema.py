@@ -403,6 +403,21 @@ class Build(Base):
         Index(None, "created_at", "id"),
         Index(None, "state", "created_at", "id"),
         Index(None, "target", "created_at", "id"),
+        # Those that ended, the last one first, and the longest first.
+        Index("ix_builds_ended", "finished_at", "id", postgresql_where=text("finished_at IS NOT NULL")),
+        Index(
+            "ix_builds_state_ended",
+            "state",
+            "finished_at",
+            "id",
+            postgresql_where=text("finished_at IS NOT NULL"),
+        ),
+        Index(
+            "ix_builds_duration",
+            text("(finished_at - started_at)"),
+            "id",
+            postgresql_where=text("finished_at IS NOT NULL"),
+        ),
         # A build's position in its queue.
         Index(
             "ix_builds_queued",

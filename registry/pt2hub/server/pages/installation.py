@@ -11,7 +11,7 @@ from pt2hub.server.pages.assets import PREFIX, Assets
 from pt2hub.server.pages.blueprint import routes
 from pt2hub.server.pages.compression import compress
 from pt2hub.server.pages.navigation import NAVIGATION
-from pt2hub.server.pages.templates import ASSETS
+from pt2hub.server.pages.templates import ASSETS, environment
 
 if TYPE_CHECKING:
     from flask import Flask
@@ -55,6 +55,7 @@ def install(app: Flask) -> None:
     """
     for name in _VIEWS:
         import_module(f"pt2hub.server.pages.{name}")
+    environment()
     assets = Assets.of(paths.static())
     app.extensions[ASSETS] = assets
     public = ((item.label, item.endpoint) for item in NAVIGATION if not item.signed_in)

@@ -36,7 +36,10 @@ _BY_ID = ("version", "build")
 
 @routes.get("/search")
 def search() -> Response | WerkzeugResponse:
-    """Search for models, versions, builds, targets and people; a single exact hit is opened at once."""
+    """Search for models, versions, builds, targets and people; a single exact hit is opened at once.
+
+    Words of which each is `KEY=VALUE`, and which nothing has in its name, are conditions for versions.
+    """
     typed = "".join(letter for letter in request.args.get("q", "") if letter.isprintable()).strip()
     hits = container().search.search(typed, limit=_PER_KIND).hits
     exact = [hit for hit in hits if hit.exact]
@@ -44,6 +47,8 @@ def search() -> Response | WerkzeugResponse:
         return redirect(hit_href(exact[0]))
     if len(hits) == 1 and hits[0].kind in _BY_ID:
         return redirect(hit_href(hits[0]))
+    if not hits and typed and all("=" in word for word in typed.split()):
+        return redirect(url_for("pages.versions", q=typed))
     return page(
         "search.html",
         section=None,

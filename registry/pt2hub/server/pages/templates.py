@@ -7,7 +7,7 @@ from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
 
 from flask import Response, current_app, request, url_for
-from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from jinja2 import DictLoader, Environment, StrictUndefined
 
 from pt2hub.server.api.problems import MAX_URL_BYTES
 from pt2hub.server.api.visitors import visitor
@@ -44,9 +44,12 @@ _HEADERS = {
 
 @cache
 def environment() -> Environment:
-    """Return the template environment; undefined values are errors."""
+    """Return the template environment; undefined values are errors.
+
+    Templates are read once, as styles and scripts are: an upgrade replaces them on disk while an older process serves.
+    """
     made = Environment(
-        loader=FileSystemLoader(paths.templates()),
+        loader=DictLoader({path.name: path.read_text("utf-8") for path in paths.templates().glob("*.html")}),
         autoescape=True,
         undefined=StrictUndefined,
         trim_blocks=True,

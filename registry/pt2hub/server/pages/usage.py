@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from flask import request
 
+from pt2hub.domain.names import MAX_NAME
 from pt2hub.errors import InvalidInput
 from pt2hub.rendering.quantities import format_bytes, format_count
 from pt2hub.server.api.context import container
@@ -33,8 +34,12 @@ _MAX_NAMED = 3
 
 @routes.get("/usage")
 def usage() -> Response:
-    """List teams with their versions, artifacts, stored bytes and unfinished builds, and the limits of each."""
+    """List teams with their versions, artifacts, stored bytes and unfinished builds, and the limits of each.
+
+    With `q`, only teams that have it in their names.
+    """
     team, order = request.args.get("team") or None, request.args.get("sort", "")
+    wanted = request.args.get("q", "").strip()[:MAX_NAME]
     if order and order not in _ORDERS:
         raise InvalidInput(
             f"Invalid sort {order[:40]!a}", where="sort", hint=f"Must be one of {', '.join(_ORDERS)}."
@@ -47,7 +52,8 @@ def usage() -> Response:
         team=team,
         answer=compose_usage_answer(view),
         order=order,
-        teams=_sorted(view.teams, order),
+        wanted=wanted,
+        teams=_sorted([item for item in view.teams if wanted.lower() in item.team], order),
     )
 
 

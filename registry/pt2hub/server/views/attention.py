@@ -28,7 +28,7 @@ class DamagedVersion:
 
 @dataclass(frozen=True, slots=True)
 class FailedBuild:
-    """A failed build of a model's newest version.
+    """A failed build of a model's newest version, or a failed measuring job of one in production.
 
     Attributes:
         code: The error's code, empty if unknown.
@@ -41,6 +41,7 @@ class FailedBuild:
     target: str
     code: str
     at: str
+    is_measuring: bool = False
 
 
 @dataclass(frozen=True, slots=True)

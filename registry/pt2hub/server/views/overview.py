@@ -166,7 +166,7 @@ class Totals:
         aliased: Those of them that have an alias.
         running: Builds and measuring jobs that run.
         queued: Those that wait.
-        failed: Those submitted within `FAILED_DAYS` that failed.
+        failed: Those that failed within `FAILED_DAYS`.
         worse: Versions of which a change for the worse was flagged within `CHANGED_DAYS`.
         better: Those of which one for the better was.
         workers: Workers that live.

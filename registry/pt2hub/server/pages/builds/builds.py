@@ -14,6 +14,7 @@ from pt2hub.domain.builds import (
     LOWEST_PRIORITY,
     BuildFilter,
     BuildKind,
+    BuildOrder,
     BuildState,
     name_kind,
 )
@@ -43,11 +44,17 @@ if TYPE_CHECKING:
     from pt2hub.server.pages.builds.log_panels import Panel
     from pt2hub.wire.responses import BuildView
 
-T = TypeVar("T", BuildState, BuildKind)
+T = TypeVar("T", BuildState, BuildKind, BuildOrder)
 _LIMIT = 50
 _MAX_ATTEMPTS = 20
 """Attempts listed on a build's page; a build that is retried often may have hundreds."""
 _SPANS = ("1", "7", "30")
+_ORDERS = {
+    "": "newest",
+    BuildOrder.OLDEST.value: "oldest",
+    BuildOrder.ENDED.value: "ended last",
+    BuildOrder.LONGEST.value: "longest",
+}
 _MAX_DAYS = 36_500
 _ID = re.compile(ID_PATTERN)
 _RETRYABLE = frozenset({BuildState.FAILED, BuildState.CANCELLED})
@@ -74,6 +81,7 @@ class BuildsQuery(BaseModel):
     target: str = ""
     kind: str = ""
     days: str = ""
+    sort: str = ""
     after: str = ""
 
     @property
@@ -83,7 +91,7 @@ class BuildsQuery(BaseModel):
 
     @property
     def chosen(self) -> dict[str, str]:
-        """The query parameters for the same filters."""
+        """The query parameters for the same filters, without the order."""
         given = {
             "model": self.version,
             "state": self.state,
@@ -92,6 +100,11 @@ class BuildsQuery(BaseModel):
             "days": self.days,
         }
         return {name: value for name, value in given.items() if value}
+
+    @property
+    def kept(self) -> dict[str, str]:
+        """The query parameters for the same list."""
+        return self.chosen | ({"sort": self.sort} if self.sort else {})
 
     def to_filter(self) -> BuildFilter:
         """Return the filter.
@@ -107,6 +120,7 @@ class BuildsQuery(BaseModel):
             target=self.target or None,
             kind=_one_of(BuildKind, self.kind, "kind"),
             days=_days(self.days) if self.days else None,
+            order=_one_of(BuildOrder, self.sort, "sort") or BuildOrder.NEWEST,
         )
 
     @classmethod
@@ -118,7 +132,7 @@ class BuildsQuery(BaseModel):
 
 @routes.get("/builds")
 def builds() -> Response:
-    """List builds and measuring jobs, newest first, with a filter form; with `part`, the list alone."""
+    """List builds and measuring jobs, with a form to filter and sort; with `part`, the list alone."""
     query, services = BuildsQuery.read(), container()
     error: UsageError | None = None
     found = BuildPage(())
@@ -145,6 +159,7 @@ def builds() -> Response:
         states=[state.value for state in BuildState],
         kinds=[kind.value for kind in BuildKind],
         spans=_spans(query.days),
+        orders=_ORDERS,
         **shown,
     )
 

@@ -33,7 +33,7 @@ def compose_list_answer(found: BuildPage, totals: Totals, *, is_filtered: bool) 
         count = len(found.builds)
         if not count:
             return ListAnswer("calm", "No builds match.")
-        more = f"The newest {count} builds that match." if found.next else ""
+        more = f"The first {count} builds that match." if found.next else ""
         return ListAnswer(
             "calm", more or f"{format_count(count, 'build')} {'matches' if count == 1 else 'match'}."
         )

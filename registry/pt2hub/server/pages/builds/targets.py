@@ -23,16 +23,21 @@ if TYPE_CHECKING:
 
 _MAX_WORKERS = 200
 """Workers shown; the target filter finds the others."""
+_MAX_CHARS = 200
+"""Characters of a part of a name to filter by."""
 _ORDERS = ("", "name", "workers", "running", "queued")
 
 
 @routes.get("/targets")
 def targets() -> Response:
-    """List targets with their queues and live workers; with `gone=1` also stopped workers."""
+    """List targets with their queues and live workers; with `q` those that have it in their names.
+
+    With `gone=1` stopped workers are listed too.
+    """
     target, gone = request.args.get("target") or None, request.args.get("gone") == "1"
     if target:
         parse_target(target)
-    order = _order()
+    order, wanted = _order(), request.args.get("q", "").strip()[:_MAX_CHARS]
     services = container().workers
     known = services.targets()
     found = services.workers(gone=gone, target=target, limit=_MAX_WORKERS + 1).workers
@@ -42,7 +47,8 @@ def targets() -> Response:
         section="targets",
         answer=compose_target_answer(known),
         names=[item.name for item in known],
-        targets=_sorted(known, order),
+        wanted=wanted,
+        targets=_sorted([item for item in known if wanted.lower() in item.name.lower()], order),
         order=order,
         workers=shown,
         machines=services.machines([worker.environment for worker in shown if worker.environment]),

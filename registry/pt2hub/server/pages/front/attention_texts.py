@@ -81,8 +81,11 @@ def _clauses(attention: Attention) -> Iterator[str]:
         yield f"{_models(slower)} in production {'is' if slower == 1 else 'are'} slower than before"
     if other:
         yield f"{_models(other)} in production regressed in other measurements"
-    if failed := len(attention.failed):
+    measuring = sum(item.is_measuring for item in attention.failed)
+    if failed := len(attention.failed) - measuring:
         yield f"{_bounded(failed, 'build')} failed"
+    if measuring:
+        yield f"{_bounded(measuring, 'measuring job')} of production failed"
     if waiting := sum(queue.builds for queue in attention.queues):
         yield f"{format_count(waiting, 'build')} {'waits' if waiting == 1 else 'wait'} without a worker"
     if unmeasured := len(attention.unmeasured):
@@ -164,7 +167,8 @@ def _regression(item: Regression) -> Need:
 def _failure(item: FailedBuild) -> Need:
     code = f": {item.code}" if item.code else ""
     href = url_for("pages.build", build=item.id)
-    return Need("bad", f"{item.model}@{item.number}", href, "failed on", item.target, code, item.at)
+    text = "is in production, and measuring failed on" if item.is_measuring else "failed on"
+    return Need("bad", f"{item.model}@{item.number}", href, text, item.target, code, item.at)
 
 
 def _queue(item: IdleQueue) -> Need:

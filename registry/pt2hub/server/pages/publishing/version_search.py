@@ -48,6 +48,7 @@ class VersionQuery(BaseModel):
     target: str = ""
     label: str = ""
     publisher: str = ""
+    sort: str = ""
 
     @classmethod
     def read(cls) -> VersionQuery:
@@ -58,8 +59,26 @@ class VersionQuery(BaseModel):
 
     @property
     def chosen(self) -> dict[str, str]:
-        """The query parameters for the same conditions."""
-        return {name: value for name, value in self.model_dump().items() if value}
+        """The query parameters for the same conditions, without the order."""
+        return {name: value for name, value in self.model_dump(exclude={"sort"}).items() if value}
+
+    @property
+    def kept(self) -> dict[str, str]:
+        """The query parameters for the same list."""
+        return self.chosen | ({"sort": self.sort} if self.sort else {})
+
+    @property
+    def oldest_first(self) -> bool:
+        """Whether the oldest version comes first.
+
+        Raises:
+            InvalidInput: The order is unknown.
+        """
+        if self.sort not in ("", "newest", "oldest"):
+            raise InvalidInput(
+                f"Invalid sort {self.sort[:40]!a}", where="sort", hint="Must be one of newest, oldest."
+            )
+        return self.sort == "oldest"
 
     def conditions(self) -> list[str]:
         """Return the conditions as the API takes them.
@@ -81,12 +100,14 @@ class VersionQuery(BaseModel):
 
 @routes.get("/versions")
 def versions() -> Response:
-    """List the versions that meet all conditions, newest first."""
+    """List the versions that meet all conditions, the newest first unless the oldest are asked for."""
     query = VersionQuery.read()
     after = query_number("after", 1, _MAX_CURSOR, what="cursor", hint="Use the link to the next page.")
     found, error = FoundVersions(()), None
     try:
-        found = container().catalog.search(query.conditions(), after=after, limit=_PER_PAGE)
+        found = container().catalog.search(
+            query.conditions(), after=after, limit=_PER_PAGE, oldest_first=query.oldest_first
+        )
     except UsageError as caught:
         error = caught
     return page(
@@ -105,7 +126,7 @@ def versions() -> Response:
 
 
 def _next_href(query: VersionQuery, found: FoundVersions) -> str | None:
-    given: dict[str, Any] = {**query.chosen, "after": found.next}
+    given: dict[str, Any] = {**query.kept, "after": found.next}
     return url_for("pages.versions", **given) if found.next else None
 
 
@@ -117,7 +138,7 @@ def compose_answer(found: FoundVersions, *, is_filtered: bool) -> str:
     states = Counter(version.readiness for version in found.versions)
     parts = [f"{states[state]} {state}" for state in Readiness if states[state]]
     if found.next:
-        head = f"The newest {count} versions" + (" that match" if is_filtered else "")
+        head = f"The first {count} versions" + (" that match" if is_filtered else "")
     else:
         head = format_count(count, "version") + (f" match{'es' if count == 1 else ''}" if is_filtered else "")
     return f"{head}: {', '.join(parts)}."

@@ -133,13 +133,18 @@ class CatalogService:
             return VersionStore(session).neighbours(not_found.require_model(session, model), number)
 
     def search(
-        self, conditions: Sequence[str], *, after: int | None = None, limit: int = DEFAULT_LIMIT
+        self,
+        conditions: Sequence[str],
+        *,
+        after: int | None = None,
+        limit: int = DEFAULT_LIMIT,
+        oldest_first: bool = False,
     ) -> FoundVersions:
-        """Return the versions of all models that meet all conditions, newest first.
+        """Return the versions of all models that meet all conditions, newest first unless asked otherwise.
 
         Args:
             conditions: As `domain.version_filters.parse_conditions` reads them.
-            after: The previous page's cursor; None for the newest.
+            after: The previous page's cursor; None for the first page.
 
         Raises:
             InvalidInput: A condition is malformed, or names a field or label that does not exist.
@@ -148,7 +153,8 @@ class CatalogService:
         wanted = parse_conditions(conditions, now=datetime.now(UTC))
         with self._sessions.begin() as session:
             _check_conditions(session, wanted)
-            ids = VersionSearchStore(session).find(wanted, before=after, limit=limit + 1)
+            store = VersionSearchStore(session)
+            ids = store.find(wanted, after=after, limit=limit + 1, oldest_first=oldest_first)
             page = CatalogStore(session).summaries(ids[:limit])
         return FoundVersions(tuple(page), next=ids[limit - 1] if len(ids) > limit else None)
 
@@ -175,10 +181,10 @@ class CatalogService:
     def builds(
         self, wanted: BuildFilter, *, after: str | None = None, limit: int = DEFAULT_LIMIT
     ) -> BuildPage:
-        """Return the builds and measuring jobs, newest first, without their steps.
+        """Return the builds and measuring jobs in the wanted order, without their steps.
 
         Args:
-            after: The previous page's cursor; None for the newest.
+            after: The previous page's cursor; None for the first page.
 
         Raises:
             InvalidInput: A filter or the cursor is malformed.

@@ -106,11 +106,13 @@ class OverviewService:
         """
         with self._sessions.begin() as session:
             store = AttentionStore(session, team)
+            failed = store.failed()
+            told = {(item.model, item.number) for item in failed if item.is_measuring}
             return Attention(
                 store.regressions(),
-                store.failed(),
+                failed,
                 store.queues(self._heartbeat_timeout),
-                store.unmeasured(),
+                tuple(item for item in store.unmeasured() if (item.model, item.number) not in told),
                 store.has_production(),
                 store.damaged(),
             )

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from sqlalchemy import and_, bindparam, func, or_, select, tuple_
 from sqlalchemy.orm import aliased
 
-from pt2hub.domain.builds import BuildFilter, BuildKind, BuildState, Outcome
+from pt2hub.domain.builds import BuildFilter, BuildKind, BuildOrder, BuildState, Outcome
 from pt2hub.domain.digests import Digest
 from pt2hub.domain.principals import read_principal
 from pt2hub.server.db.reading import only_readable
@@ -31,10 +31,18 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from sqlalchemy import ColumnElement, Row, Select
-    from sqlalchemy.orm import Session
+    from sqlalchemy.orm import InstrumentedAttribute, Session
 
 _MAX_COUNTED_ONE_BY_ONE = 4
 """Up to so many positions are counted one by one; more are cheaper to rank together."""
+_KEYS: dict[
+    BuildOrder, tuple[ColumnElement[Any] | InstrumentedAttribute[Any], InstrumentedAttribute[str]]
+] = {
+    BuildOrder.NEWEST: (SQLBuild.created_at, SQLBuild.id),
+    BuildOrder.OLDEST: (SQLBuild.created_at, SQLBuild.id),
+    BuildOrder.ENDED: (SQLBuild.finished_at, SQLBuild.id),
+    BuildOrder.LONGEST: (SQLBuild.finished_at - SQLBuild.started_at, SQLBuild.id),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,26 +87,26 @@ class BuildViewStore:
         limit: int,
         heartbeat_timeout: timedelta,
     ) -> list[BuildView]:
-        """Return the builds that may be read, newest first, without their steps.
+        """Return the builds that may be read, in the wanted order, without their steps.
 
         Args:
-            after: Time and id of the previous page's last build; None for the newest.
+            after: When the previous page's last build was created, and its id; None for the first page.
         """
-        key = (SQLBuild.created_at, SQLBuild.id)
-        newest_first = [column.desc() for column in key]
+        key = _KEYS[wanted.order]
+        in_order = list(key) if wanted.order is BuildOrder.OLDEST else [column.desc() for column in key]
         # Ids are selected first: a model may have a hundred thousand builds, and sorting whole views takes seconds.
         chosen = (
             select(SQLBuild.id)
             .join(SQLVersion, SQLVersion.id == SQLBuild.version_id)
             .where(*self._matching(wanted))
-            .order_by(*newest_first)
+            .order_by(*in_order)
             .limit(limit)
         )
         if limits := only_readable(SQLModel.name):
             chosen = chosen.join(SQLModel, SQLModel.id == SQLVersion.model_id).where(*limits)
         if after is not None:
-            chosen = chosen.where(tuple_(*key) < after)
-        statement = _select_views(heartbeat_timeout).where(SQLBuild.id.in_(chosen)).order_by(*newest_first)
+            chosen = chosen.where(_follows(wanted.order, after))
+        statement = _select_views(heartbeat_timeout).where(SQLBuild.id.in_(chosen)).order_by(*in_order)
         rows = self._session.execute(statement).all()
         positions, measured = self._positions(rows), self._measurement_states(rows)
         return [
@@ -141,7 +149,12 @@ class BuildViewStore:
         }
         conditions = [column == value for column, value in given.items() if value is not None]
         if wanted.days is not None:
-            conditions.append(SQLBuild.created_at > func.now() - timedelta(days=wanted.days))
+            recent = SQLBuild.finished_at > func.now() - timedelta(days=wanted.days)
+            conditions.append(or_(recent, SQLBuild.finished_at.is_(None)))
+        if wanted.order in (BuildOrder.ENDED, BuildOrder.LONGEST):
+            conditions.append(SQLBuild.finished_at.is_not(None))
+        if wanted.order is BuildOrder.LONGEST:
+            conditions.append(SQLBuild.started_at.is_not(None))
         if wanted.model is not None:
             # By its id: from a name PostgreSQL cannot estimate whether the model has one build or nearly all of them.
             row = self._session.scalar(select(SQLModel.id).where(SQLModel.name == wanted.model))
@@ -156,6 +169,17 @@ class BuildViewStore:
         statement = _count_positions() if len(queued) <= _MAX_COUNTED_ONE_BY_ONE else _rank_queues(queued)
         ids = {"ids": [build.id for build in queued]}
         return {build_id: position for build_id, position in self._session.execute(statement, ids)}  # noqa: C416  # rows are not pairs to mypy
+
+
+def _follows(order: BuildOrder, after: tuple[datetime, str]) -> ColumnElement[bool]:
+    """Return the condition for builds after the last one of a page, which may have been retried since."""
+    key = tuple_(*_KEYS[order])
+    if order is BuildOrder.NEWEST:
+        return key < after
+    if order is BuildOrder.OLDEST:
+        return key > after
+    last = select(*_KEYS[order]).where(SQLBuild.id == after[1]).subquery()
+    return key < select(*last.c).scalar_subquery()
 
 
 @functools.cache

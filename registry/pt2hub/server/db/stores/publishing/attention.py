@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from sqlalchemy import text
 
+from pt2hub.domain.builds import BuildKind
 from pt2hub.server.db.reading import readable
 from pt2hub.server.db.stores.publishing.model_list import regression
 from pt2hub.server.db.stores.publishing.production import IN_FORCE, IS_PRODUCTION, WORST
@@ -39,18 +40,29 @@ _REGRESSIONS = text(f"""
     WHERE greatest(worst.at, moved.at) > now() - make_interval(days => :days) AND {_NAMED}
     ORDER BY worst.metric <> 'latency_p50', worst.factor DESC, models.name LIMIT :most
 """)  # noqa: S608  # of constants
+# A measuring job that failed matters where it leaves an artifact in production without a measurement.
 _FAILED = text(f"""
-    SELECT failed.id, models.name, versions.number, failed.target, failed.error ->> 'code' AS code,
-        coalesce(failed.finished_at, failed.created_at) AS at
+    SELECT failed.id, failed.kind, models.name, versions.number, failed.target, failed.error ->> 'code' AS code,
+        failed.finished_at AS at
     FROM (
-        SELECT * FROM builds WHERE state = 'failed' AND created_at > now() - make_interval(days => :days)
-        ORDER BY created_at DESC LIMIT :most
+        SELECT * FROM builds WHERE state = 'failed' AND finished_at > now() - make_interval(days => :days)
+        ORDER BY finished_at DESC LIMIT :most
     ) AS failed
     JOIN versions ON versions.id = failed.version_id
     JOIN models ON models.id = versions.model_id
-    WHERE failed.kind = 'build' AND versions.yanked IS NULL AND {_NAMED} AND NOT EXISTS (
-        SELECT FROM versions AS newer
-        WHERE newer.model_id = versions.model_id AND newer.number > versions.number
+    WHERE {_NAMED} AND (
+        failed.kind = 'build' AND versions.yanked IS NULL AND NOT EXISTS (
+            SELECT FROM versions AS newer
+            WHERE newer.model_id = versions.model_id AND newer.number > versions.number
+        ) OR failed.kind = 'measure'
+            AND EXISTS (SELECT FROM aliases WHERE aliases.version_id = versions.id AND {IS_PRODUCTION})
+            AND NOT EXISTS (SELECT FROM series_points WHERE artifact = failed.request ->> 'artifact')
+            AND NOT EXISTS (
+                SELECT FROM builds AS later
+                WHERE later.version_id = failed.version_id AND later.kind = 'measure'
+                    AND later.request ->> 'artifact' = failed.request ->> 'artifact'
+                    AND (later.created_at, later.id) > (failed.created_at, failed.id)
+            )
     )
     ORDER BY at DESC, failed.id
 """)  # noqa: S608  # of constants
@@ -131,9 +143,17 @@ class AttentionStore:
         return tuple(regression(row) for row in rows)
 
     def failed(self) -> tuple[FailedBuild, ...]:
-        """Return the failed builds of newest versions, the latest first."""
+        """Return the failed builds of newest versions and failed measuring jobs of production, the latest first."""
         return tuple(
-            FailedBuild(row.id, row.name, row.number, row.target, row.code or "", stamp(row.at))
+            FailedBuild(
+                row.id,
+                row.name,
+                row.number,
+                row.target,
+                row.code or "",
+                stamp(row.at),
+                is_measuring=row.kind == BuildKind.MEASURE,
+            )
             for row in self._session.execute(_FAILED, self._given)
         )
 

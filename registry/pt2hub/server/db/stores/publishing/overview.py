@@ -43,7 +43,7 @@ _TOTALS = """
         (SELECT count(*) FROM (SELECT 1 FROM builds WHERE state = 'running' {of_version} LIMIT :most) AS counted),
         (SELECT count(*) FROM (SELECT 1 FROM builds WHERE state = 'queued' {of_version} LIMIT :most) AS counted),
         (SELECT count(*) FROM (
-            SELECT 1 FROM builds WHERE state = 'failed' AND created_at > now() - make_interval(days => :failed)
+            SELECT 1 FROM builds WHERE state = 'failed' AND finished_at > now() - make_interval(days => :failed)
             {of_version} LIMIT :most
         ) AS counted),
         changes.worse, changes.better

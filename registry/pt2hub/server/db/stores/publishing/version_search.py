@@ -1,11 +1,12 @@
-"""Search for versions by fields and labels, newest first.
+"""Search for versions by fields and labels, newest or oldest first.
 
-The newest versions are checked first: most searches fill their page there. Otherwise the rest is searched at once, by indexes.
+The first versions are checked first: most searches fill their page there. Otherwise the rest is searched at once, by indexes.
 PostgreSQL would have to choose between the two by guessing which labels occur together.
 """
 
 from __future__ import annotations
 
+import operator
 from typing import TYPE_CHECKING
 
 from sqlalchemy import (
@@ -43,7 +44,7 @@ if TYPE_CHECKING:
     from pt2hub.domain.version_filters import LabelFilter, VersionFilter
 
 _CHECKED_PER_FOUND = 20
-"""Newest versions that are checked first, per wanted one."""
+"""Versions that are checked first, per wanted one."""
 _EXACT_PLANS = text("SET LOCAL plan_cache_mode = force_custom_plan")
 """Plans each search by its values: how many versions have a label differs by orders of magnitude."""
 _UNFINISHED = (BuildState.QUEUED, BuildState.RUNNING)
@@ -71,22 +72,27 @@ class VersionSearchStore:
     def __init__(self, session: Session) -> None:
         self._session = session
 
-    def find(self, wanted: VersionFilter, *, before: int | None, limit: int) -> list[int]:
-        """Return ids of versions that may be read, newest first.
+    def find(
+        self, wanted: VersionFilter, *, after: int | None, limit: int, oldest_first: bool = False
+    ) -> list[int]:
+        """Return ids of versions that may be read, newest first unless asked otherwise.
 
         Args:
-            before: Exclusive upper bound of the ids; None for the newest.
+            after: Id after which the page begins; None for the first page.
         """
+        id_ = SQLVersion.id
+        order = id_.asc() if oldest_first else id_.desc()
+        beyond, upto = (operator.gt, operator.le) if oldest_first else (operator.lt, operator.ge)
         conditions = [*_conditions(wanted), *self._of_models(wanted.model)]
-        older = [] if before is None else [SQLVersion.id < before]
-        newest = select(SQLVersion.id).where(*older).order_by(SQLVersion.id.desc())
-        last = self._session.scalar(newest.offset(_CHECKED_PER_FOUND * limit - 1).limit(1))
+        rest = [] if after is None else [beyond(id_, after)]
+        first = select(id_).where(*rest).order_by(order)
+        last = self._session.scalar(first.offset(_CHECKED_PER_FOUND * limit - 1).limit(1))
         if last is None:
-            return self._matching([*conditions, *older], limit)
+            return self._matching([*conditions, *rest], limit, oldest_first=oldest_first)
         self._session.execute(_EXACT_PLANS)
-        found = self._matching([*conditions, *older, SQLVersion.id >= last], limit)
-        if len(found) < limit:
-            found += self._matching([*conditions, SQLVersion.id < last], limit - len(found))
+        found = self._matching([*conditions, *rest, upto(id_, last)], limit, oldest_first=oldest_first)
+        if (left := limit - len(found)) > 0:
+            found += self._matching([*conditions, beyond(id_, last)], left, oldest_first=oldest_first)
         return found
 
     def fastest(
@@ -112,11 +118,14 @@ class VersionSearchStore:
         )
         return [(id_, number) for id_, number in rows]
 
-    def _matching(self, conditions: Sequence[ColumnElement[bool]], limit: int) -> list[int]:
-        """Return the newest versions that meet all conditions."""
+    def _matching(
+        self, conditions: Sequence[ColumnElement[bool]], limit: int, *, oldest_first: bool
+    ) -> list[int]:
+        """Return the first versions that meet all conditions."""
         # Materialized: PostgreSQL would stop at the limit, and take a plan that is fast only if it is reached soon.
         matching = select(SQLVersion.id).where(*conditions).cte("matching").prefix_with("MATERIALIZED")
-        return list(self._session.scalars(select(matching.c.id).order_by(matching.c.id.desc()).limit(limit)))
+        order = matching.c.id.asc() if oldest_first else matching.c.id.desc()
+        return list(self._session.scalars(select(matching.c.id).order_by(order).limit(limit)))
 
     def _of_models(self, model: str | None) -> Iterator[ColumnElement[bool]]:
         """Yield the condition for versions of the wanted models that may be read; none if these are all models."""
