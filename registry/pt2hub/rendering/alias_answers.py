@@ -41,7 +41,12 @@ def sort_aliases(aliases: Iterable[AliasView]) -> list[AliasView]:
 
 
 def answer_model(
-    model: ModelView, main: AliasView | None, newest_state: str | None, speed: str = ""
+    model: ModelView,
+    main: AliasView | None,
+    newest_state: str | None,
+    speed: str = "",
+    *,
+    is_slower: bool = False,
 ) -> Answer:
     """Answer which version of a model is in use.
 
@@ -49,13 +54,16 @@ def answer_model(
         main: The model's most important alias; None without aliases.
         newest_state: Readiness of the newest version; None if it is unknown.
         speed: How the newest ready version's speed differs from that of the alias's version; empty if that is unknown.
+        is_slower: Whether it is slower.
     """
     ready = model.newest_ready
     if main is not None and main.number:
         answer = answer_alias(main)
         comma = f", {speed}" if speed else ""
-        newer = f" Version {ready} is newer and ready{comma}." if ready and ready > main.number else ""
-        return Answer(answer.tone, answer.text + newer)
+        if not ready or ready <= main.number:
+            return answer
+        tone = "warn" if is_slower else answer.tone
+        return Answer(tone, f"{answer.text} Version {ready} is newer and ready{comma}.")
     if ready:
         return Answer("calm", f"No alias yet: version {ready} is the newest ready version.")
     if not model.newest:

@@ -46,6 +46,18 @@ def short_target(name: str, among: Iterable[str] = ()) -> str:
     return name if any(other.cuda == target.cuda for other in alike) else f"{short} · cu{target.cuda}"
 
 
+def name_platforms(names: Iterable[str]) -> list[str]:
+    """Return the devices of targets with the releases of torch they need: `A100, H100 with torch 2.13`, one item per release."""
+    devices: dict[str, list[str]] = {}
+    for name in names:
+        device, _, release = short_target(name).partition(" · ")
+        devices.setdefault(release, []).append(device)
+    return [
+        f"{', '.join(dict.fromkeys(found))}{f' with {release}' if release else ''}"
+        for release, found in devices.items()
+    ]
+
+
 def describe_target(name: str) -> str:
     """Return where artifacts of a target run: `torch 2.13, CUDA 13.0, GPUs of compute capability 9.0`."""
     target = _parse(name)

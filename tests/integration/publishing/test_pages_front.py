@@ -232,6 +232,13 @@ def test_changes_are_chosen_and_a_wrong_filter_comes_back_as_it_was_typed(
     assert "resnet18@2" not in chosen.text
     assert "resnet18@3" in chosen.text
     assert read(web, "/changes?model=vision&since=7").text.count("resnet18@") >= 2
+    assert "1 regression in the last 30 days" in read(web, "/changes?since=30").text
+    for version, owner in ((None, "vision team"), (2, "<b>ann</b>")):
+        labels = {"put": {"owner": owner}, "remove": [], "expected": {}, "by": Actor("t")}
+        served.services.labels.change(MODEL, version, **labels)
+    owned = read(web, "/changes").text
+    assert "owned by <b>ann</b> · published" in owned  # the version's own
+    assert "owned by vision team · published" in owned
     assert "No changes match." in read(web, "/changes?model=audio").text
     worst = read(web, "/changes?sort=worst").text
     assert worst.index("15.0 % slower") < worst.index("20.0 % faster")

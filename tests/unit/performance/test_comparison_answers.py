@@ -44,6 +44,11 @@ def on(target: str, *metrics: MetricComparison) -> ComparisonView:
             "Version 16 is 10.5 % slower at batch 1 than version 15 on H100 · torch 2.13.",
         ),
         (
+            [item(batch=1, **WORSE), item(batch=8, **WORSE | {"ratio": 1.2}), item(batch=32, **SAME)],
+            "bad",
+            "Version 16 is 10.5 to 20.0 % slower at batch 1 and 8 than version 15 on H100 · torch 2.13.",
+        ),
+        (
             [item(batch=1, **WORSE), item(batch=8, **BETTER)],
             "bad",
             "Version 16 is 10.5 % slower at batch 1 and 10.5 % faster at batch 8 than version 15 on H100 · torch 2.13.",

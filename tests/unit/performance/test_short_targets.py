@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pt2hub.rendering.targets import describe_target, short_target
+from pt2hub.rendering.targets import describe_target, name_platforms, short_target
 
 
 @pytest.mark.parametrize(
@@ -32,6 +32,17 @@ def test_targets_with_the_same_short_name_say_what_differs() -> None:
     ]
     portable = ["torch2.13-cu130-sm90", "torch2.13-cu130-sm90a"]
     assert [short_target(name, portable) for name in portable] == portable
+
+
+def test_devices_are_named_once_for_each_release_of_torch() -> None:
+    names = [
+        "torch2.13-cu130-sm90",
+        "torch2.13-cpu-x86_64_v4",
+        "torch2.11-cu128-sm80",
+        "torch2.13-cu128-sm90",
+    ]
+    assert name_platforms(names) == ["H100, CPU v4 with torch 2.13", "A100 with torch 2.11"]
+    assert name_platforms([]) == []
 
 
 @pytest.mark.parametrize(

@@ -32,8 +32,9 @@ def test_a_newer_ready_version_is_named() -> None:
     answer = answer_model(replace(MODEL, newest_ready=19), alias(), "ready")
     assert answer.text.endswith("points. Version 19 is newer and ready.")
     slower = answer_model(
-        replace(MODEL, newest_ready=19), alias(), "ready", "11.1 % slower than prod on H100"
+        replace(MODEL, newest_ready=19), alias(), "ready", "11.1 % slower than prod on H100", is_slower=True
     )
+    assert (answer.tone, slower.tone) == ("good", "warn")
     assert slower.text.endswith("Version 19 is newer and ready, 11.1 % slower than prod on H100.")
 
 

@@ -19,6 +19,7 @@ class VersionChange:
         events: Its events, at most `MAX_EVENTS_OF_CHANGE`.
         more: Whether it has further events.
         publisher: Name of who published the version; None if that was not recorded.
+        owner: The label `owner` of the version, else of its model; None if neither has one.
         published_at: When it was published; None if the version was deleted.
         aliases: Aliases that point to it.
     """
@@ -33,6 +34,7 @@ class VersionChange:
     publisher: str | None = None
     published_at: str | None = None
     aliases: tuple[str, ...] = ()
+    owner: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

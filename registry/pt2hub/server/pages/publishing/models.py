@@ -121,9 +121,9 @@ def _answer(
 ) -> Answer:
     main = next(iter(sort_aliases(aliases)), None)
     state = next((item.readiness for item in versions if item.number == view.newest), None)
-    return answer_model(
-        view, main, state, describe_newer(speeds, view.newest_ready, main.number if main else None)
-    )
+    newest, number = view.newest_ready, main.number if main else None
+    is_slower = bool(speeds and newest and number and speeds.outcome(newest, number) == "worse")
+    return answer_model(view, main, state, describe_newer(speeds, newest, number), is_slower=is_slower)
 
 
 def _list_values(

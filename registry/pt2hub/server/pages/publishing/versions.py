@@ -20,6 +20,7 @@ from pt2hub.errors import BlobDamaged, NotFound, Pt2hubError
 from pt2hub.rendering.lineage import ancestor_tree, descendant_tree
 from pt2hub.rendering.promotions import check_rows
 from pt2hub.rendering.sheets import attempts, isolation_text, state_text
+from pt2hub.rendering.targets import name_platforms
 from pt2hub.rendering.waits import Piece, compose_note
 from pt2hub.server.api.context import container
 from pt2hub.server.api.visitors import visitor
@@ -143,6 +144,7 @@ def version(team: str, name: str, number: int) -> Response:
         answer=answer_version(standing),
         speeds=speeds,
         targets=[row.build.target for row in rows],
+        platforms=name_platforms(row.build.target for row in rows if row.artifact),
         policy=services.policies.policy(whole),
         alias_form=AliasForm.of(aliases, alias=_alias_to_move(standing), number=str(number)),
         changes=group_changes(

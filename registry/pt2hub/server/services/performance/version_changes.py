@@ -97,19 +97,22 @@ class VersionChangeService:
         return VersionChangePage(views, _cursor(keys[-1], by_time=by_time) if len(found) > limit else None)
 
     def recent(self, query: ChangeQuery) -> RecentRegressions:
-        """Count the versions that were flagged as worse lately; the query's outcome and days do not matter.
+        """Count the versions that were flagged as worse within the query's days, or within seven without them.
+
+        Its outcome does not matter.
 
         Raises:
             InvalidInput: A filter is malformed.
             UnknownTarget: The target's name is malformed.
             NotFound: The model does not exist.
         """
-        worse = replace(query, outcome="worse", days=RECENT_DAYS)
+        days = query.days or RECENT_DAYS
+        worse = replace(query, outcome="worse", days=days)
         _check(worse)
         with self._sessions.begin() as session:
             wanted = _filter(session, worse)
             count, in_production = VersionChangeStore(session).count(wanted, PRODUCTION)
-        return RecentRegressions(RECENT_DAYS, count, in_production)
+        return RecentRegressions(days, count, in_production)
 
 
 def _check(query: ChangeQuery) -> None:
@@ -168,6 +171,7 @@ def _view(key: ChangeKey, events: Sequence[EventView], version: PublishedVersion
         tuple(mine[:MAX_EVENTS_OF_CHANGE]),
         more=len(mine) > MAX_EVENTS_OF_CHANGE,
         publisher=version.publisher if version else None,
+        owner=version.owner if version else None,
         published_at=stamp(version.at) if version else None,
         aliases=version.aliases if version else (),
     )

@@ -13,6 +13,7 @@ from pt2hub.server.db.performance_schema import PerformanceEvent as SQLEvent
 from pt2hub.server.db.performance_schema import Series as SQLSeries
 from pt2hub.server.db.reading import only_readable
 from pt2hub.server.db.schema import Alias as SQLAlias
+from pt2hub.server.db.schema import Label as SQLLabel
 from pt2hub.server.db.schema import Model as SQLModel
 from pt2hub.server.db.schema import Version as SQLVersion
 
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
     from sqlalchemy import ColumnElement, Subquery
     from sqlalchemy.orm import Session
 
+_OWNER = "owner"
+"""The label that says whom to ask (`domain.labels.WELL_KNOWN`)."""
 _GROUP = (SQLEvent.model_id, SQLEvent.number, SQLEvent.outcome)
 _SIZE = func.max(case((SQLEvent.ratio > 0, func.abs(func.ln(SQLEvent.ratio))), else_=literal(0.0)))
 _SEVERITY = _SIZE * case((SQLEvent.outcome == "worse", 1), else_=-1)
@@ -66,11 +69,12 @@ class ChangeKey:
 
 @dataclass(frozen=True, slots=True)
 class PublishedVersion:
-    """Who published a version and when, and the aliases that point to it."""
+    """Who published a version and when, who owns it by its labels, and the aliases that point to it."""
 
     publisher: str | None
     at: datetime
     aliases: tuple[str, ...]
+    owner: str | None = None
 
 
 class VersionChangeStore:
@@ -130,16 +134,26 @@ class VersionChangeStore:
             .where(SQLAlias.version_id == SQLVersion.id)
             .scalar_subquery()
         )
+        of_model = (
+            select(SQLLabel.value)
+            .where(
+                SQLLabel.model_id == SQLVersion.model_id,
+                SQLLabel.version_id.is_(None),
+                SQLLabel.key == _OWNER,
+            )
+            .scalar_subquery()
+        )
         columns = (
             SQLVersion.model_id,
             SQLVersion.number,
             SQLVersion.published_by,
             SQLVersion.created_at,
             aliases,
+            func.coalesce(SQLVersion.label_values[_OWNER].astext, of_model),
         )
         return {
-            (model, number): PublishedVersion(_name(by), at, tuple(sorted(names or ())))
-            for model, number, by, at, names in self._session.execute(select(*columns).where(wanted))
+            (model, number): PublishedVersion(_name(by), at, tuple(sorted(names or ())), owner)
+            for model, number, by, at, names, owner in self._session.execute(select(*columns).where(wanted))
         }
 
     def _grouped(self, wanted: ChangeFilter) -> Subquery:
