@@ -63,7 +63,7 @@ def compare(
 
     CHANGE has a confidence interval, at 99 % unless the model's policy sets another confidence.
     WHY names the evidence, the smallest change that counts for the metric, and the noise.
-    Below the table are the kernels that changed, with their cost, and the code that the two run.
+    Below the table are the kernels that changed, with each side's own times, and the code that the two run.
     """
     from pt2hub.client.client import Client
 
