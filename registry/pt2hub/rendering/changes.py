@@ -8,7 +8,6 @@ from pt2hub.domain.performance.metrics import METRICS
 from pt2hub.rendering.quantities import format_share
 
 SAME = "no change"
-_RATES = ("1/s", "/s")
 _BYTES = frozenset(("B", "kB", "MB", "GB", "KiB", "MiB", "GiB"))
 _TIMES = frozenset(("ns", "us", "ms", "s", "min", "h"))
 _LARGE = 10.0
@@ -47,7 +46,7 @@ def between(low: float, high: float, metric: str, unit: str) -> str:
 
 
 def way(ratio: float, metric: str, unit: str) -> str:
-    """Return the word for a change's direction: `slower` for times, `larger` for sizes."""
+    """Return the word for a change's direction: `slower` for times, `larger` for sizes, `lower` for rates."""
     up, down = _words(metric, unit)
     return up if ratio > 1 else down
 
@@ -59,8 +58,6 @@ def _words(metric: str, unit: str) -> tuple[str, str]:
         return "larger", "smaller"
     if unit in _TIMES:
         return ("slower", "faster") if known else ("longer", "shorter")
-    if unit.endswith(_RATES) and known:
-        return "faster", "slower"
     return ("larger", "smaller") if metric == "relative_error" else ("higher", "lower")
 
 

@@ -130,9 +130,7 @@ def _of_one(view: ComparisonView, found: SpeedFinding) -> str:
     if found.state in ("worse", "better") and item:
         return f"{after} is {describe_amount([found])}{_at_batch(view, item)} than {before}{where}"
     if found.state == "mixed" and item and found.other:
-        both = (
-            f"{_amount(item)} at batch {item.batch} and {_amount(found.other)} at batch {found.other.batch}"
-        )
+        both = f"{_speed(item)} at batch {item.batch} and {_speed(found.other)} at batch {found.other.batch}"
         return f"{after} is {both} than {before}{where}"
     if found.state == "same" and item:
         limit = f", within the limit of {percentage(item.min_effect)}" if item.min_effect else ""
@@ -203,7 +201,7 @@ def describe_amount(found: Iterable[SpeedFinding]) -> str:
     """Return by how much something changed on targets where it did: `3.1 to 10.5 % faster`."""
     measured = (item for finding in found for item in (finding.least, finding.item) if item)
     items = sorted(measured, key=_strength)
-    low, high = _amount(items[0]), _amount(items[-1])
+    low, high = _speed(items[0]), _speed(items[-1])
     if low == high:
         return high
     one, _, way = low.partition(" % ")
@@ -212,6 +210,11 @@ def describe_amount(found: Iterable[SpeedFinding]) -> str:
 
 def _amount(item: MetricComparison) -> str:
     return format_change(item.ratio or 1.0, item.metric, item.unit)
+
+
+def _speed(item: MetricComparison) -> str:
+    """Return a change of the speed, naming the throughput, which is lower or higher: `5.0 % lower in throughput`."""
+    return f"{_amount(item)} in throughput" if item.metric == "throughput" else _amount(item)
 
 
 def _targets(found: Sequence[SpeedFinding], among: Sequence[str]) -> str:

@@ -5,26 +5,18 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from pt2hub.domain.names import team_of
-from pt2hub.domain.performance.autotune import parameters_text
 from pt2hub.domain.performance.metrics import OF_JOBS
 from pt2hub.domain.targets import parse_target
 from pt2hub.errors import UnknownTarget
 from pt2hub.renderable import Sheet
+from pt2hub.rendering.changed_kernels import explain_change
 from pt2hub.rendering.changes import between, format_change
 from pt2hub.rendering.quantities import quantity
 from pt2hub.rendering.reasons import HOW, NOTHING, because
 from pt2hub.rendering.states import format_state
 
 if TYPE_CHECKING:
-    from typing import Any
-
-    from pt2hub.wire.performance import (
-        AutotuneDifference,
-        ComparisonView,
-        EventView,
-        MetricComparison,
-        SideView,
-    )
+    from pt2hub.wire.performance import ComparisonView, EventView, MetricComparison, SideView
 
 _UNKNOWN = "unknown"
 _MAX_SPREAD = 10
@@ -77,7 +69,8 @@ def notes(view: ComparisonView) -> tuple[str, ...]:
     """Return the remarks below the rows, ending with commands for a better comparison."""
     commands = repeat_commands(view)
     better = (f"{BETTER}: {'; '.join(commands)}",) if commands else ()
-    return (*code_lines(view), *remarks(view), *better)
+    unexplained = explain_change(view)
+    return (*((unexplained,) if unexplained else ()), *code_lines(view), *remarks(view), *better)
 
 
 def _exists(target: str) -> bool:
@@ -158,52 +151,6 @@ def change(
     if high > _MAX_SPREAD * low:
         return _UNKNOWN if low <= 1 <= high else format_change(ratio, *what)
     return f"{format_change(ratio, *what)} ({between(low, high, *what)})"
-
-
-def kernels(item: AutotuneDifference) -> tuple[str, str]:
-    """Return both kernels with their parameters; only differing ones if both use one template."""
-    alike = item.before == item.after
-    one, other = item.before_parameters, item.after_parameters
-    return (
-        _kernel(item.before, one, other if alike else None),
-        _kernel(item.after, other, one if alike else None),
-    )
-
-
-def kernel_row(item: AutotuneDifference) -> tuple[str, str, str, str, str]:
-    """Return the row of an operation with another kernel: its name, its shapes, both kernels with their times, the cost."""
-    before, after = kernels(item)
-    return (
-        item.op,
-        operation_shapes(item),
-        _timed(before, item.before_ms),
-        _timed(after, item.after_ms),
-        cost(item.cost_ms),
-    )
-
-
-def operation_shapes(item: AutotuneDifference) -> str:
-    """Return the shapes of an operation's inputs as text."""
-    shapes = ["x".join(map(str, shape)) if isinstance(shape, list) else str(shape) for shape in item.shapes]
-    return " ".join(shapes)
-
-
-def _timed(name: str, milliseconds: float | None) -> str:
-    return f"{name} {quantity(milliseconds, 'ms')}" if milliseconds is not None else name
-
-
-def _kernel(name: str | None, parameters: dict[str, Any] | None, beside: dict[str, Any] | None) -> str:
-    if name is None:
-        return NOTHING
-    text = parameters_text(parameters, beside)
-    return f"{name} {text}" if text else name
-
-
-def cost(milliseconds: float | None) -> str:
-    """Return the cost of another kernel: `12 µs more`, `6.1 µs less`; empty if the old one was not timed again."""
-    if milliseconds is None:
-        return NOTHING
-    return f"{quantity(abs(milliseconds), 'ms')} {'less' if milliseconds < 0 else 'more'}"
 
 
 def explain_method(method: str | None) -> str:

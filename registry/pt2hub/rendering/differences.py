@@ -9,15 +9,10 @@ from typing import TYPE_CHECKING, Any
 from pt2hub.domain.digests import DIGEST_PATTERN
 from pt2hub.renderable import Sheet
 from pt2hub.rendering import code_differences
+from pt2hub.rendering.changed_kernels import KERNEL_HEADINGS, explain_no_difference, kernel_rows
 from pt2hub.rendering.changes import SAME, format_change
 from pt2hub.rendering.comparison_answers import Answer, answer_comparison
-from pt2hub.rendering.comparisons import (
-    BETTER,
-    comparison_row,
-    kernel_row,
-    remarks,
-    repeat_commands,
-)
+from pt2hub.rendering.comparisons import BETTER, comparison_row, remarks, repeat_commands
 from pt2hub.rendering.diff_sections import Section
 from pt2hub.rendering.lists import join_words
 from pt2hub.rendering.quantities import format_bytes, format_count
@@ -105,8 +100,9 @@ def _choices(view: ComparisonView) -> Section:
     count = len(view.autotune)
     line = f"The compiler chose another kernel for {format_count(count, 'operation')}."
     lines = (line,) if count else (reason or "The compiler chose the same kernel for every timed operation.",)
-    headings = ("Operation", "Shapes", "Before", "After", "Cost")
-    return Section("choices", "Autotune choices", lines, headings, tuple(map(kernel_row, view.autotune)))
+    why = explain_no_difference(view) if count else ""
+    notes = (why,) if why else ()
+    return Section("choices", "Autotune choices", lines, KERNEL_HEADINGS, kernel_rows(view), notes)
 
 
 def _sizes(found: Sequence[SizeDifference]) -> Section:

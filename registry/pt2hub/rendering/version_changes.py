@@ -52,7 +52,7 @@ def change_headline(events: Sequence[EventView]) -> str:
     main = _main_metric(events)
     same = [event for event in events if event.metric == main]
     targets = list(dict.fromkeys(event.target for event in same))
-    subject = "" if main in MAIN_METRICS else f"{main} "
+    subject = "" if main == MAIN_METRICS[0] else f"{main} "
     return f"{subject}{_amounts(same)} on {_targets(targets)}"
 
 

@@ -50,18 +50,24 @@ def published(
     seed: int = 0,
     layer: str = oci.FUSION_TYPE,
     model: str = MODEL,
+    profile: bytes | None = None,
     **changes: Any,
 ) -> Digest:
-    """An artifact of the one program, with a record of its kernels if there is one."""
+    """An artifact of the one program, with a record of its kernels and a profile of its calls if there is one."""
     version = served.submit(model=model, source={"factory": "timm:create_model", "seed": seed})
     claim = served.claim(version.builds[0].id)
     publication = served.publication(claim, **changes)
-    if data is not None:
+    for kind, kept, media_type in (
+        (oci.FUSION_TYPE, data, layer),
+        (oci.PROFILE_TYPE, profile, oci.PROFILE_TYPE),
+    ):
+        if kept is None:
+            continue
         manifest = publication.manifest
         referrer = Manifest(
-            artifactType=oci.FUSION_TYPE,
+            artifactType=kind,
             config=served.blob(b"{}", oci.EMPTY_TYPE, holder=claim.holder),
-            layers=(served.blob(data, layer, holder=claim.holder),),
+            layers=(served.blob(kept, media_type, holder=claim.holder),),
             subject=Descriptor(oci.MANIFEST_TYPE, manifest.digest, len(manifest.as_bytes())),
         )
         served.manifest(referrer, holder=claim.holder)
@@ -114,6 +120,32 @@ def test_reused_code_has_the_kernels_of_the_artifact_that_it_was_compiled_for(
     assert web.get(f"/api/v1/artifacts/{second}/kernels").get_json()["compiled_for"] == first
     assert f"The code is reused from {first}." in shell("kernels", f"{MODEL}@2").out
     assert f"/artifacts/{first}" in read(web, second).links
+
+
+def test_kernels_have_their_times_also_where_the_profiled_code_is_reused(
+    web: FlaskClient, served: Registry
+) -> None:
+    rows = [
+        {"name": name, "calls": 2, "total_us": 2000 * share, "mean_us": 1000 * share, "share": share}
+        for name, share in (("triton_poi_fused_relu_0", 0.31), ("Memcpy DtoH", 0.69))
+    ]
+    rows[1]["operator"] = "aten::addmm"
+    told = {"schema": 3, "device": "cuda", "calls": 2, "call_us": 1200.0, "rest_us": 9.0, "rows": rows}
+    first = published(served, record(), profile=canonical_json(told))
+    second = published(served, None, seed=1)
+
+    page = read(web, first)
+    assert (
+        "aoti_torch_cuda_addmm_out takes 69.0 % of the time that the GPU is busy: 690 µs of a call."
+        in page.text
+    )
+    assert "addmm_out 69.0 % 690 µs 1 addmm triton_poi_fused_relu_0 31.0 % 310 µs 2 net.py:7" in page.text
+    assert "Measured with" not in page.text
+
+    page = read(web, second)
+    assert f"690 µs of a call. Measured with {MODEL}@1, whose code this artifact reuses." in page.text
+    assert f"pt2hub measure {MODEL}@{second} --wait" in page.text
+    assert f"/artifacts/{first}?view=trace" in page.links
 
 
 def test_equal_code_of_another_team_lends_no_record(web: FlaskClient, served: Registry) -> None:

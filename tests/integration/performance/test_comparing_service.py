@@ -11,7 +11,7 @@ import pytest
 from pt2hub.domain.codec import encode
 from pt2hub.domain.performance.measurements import Measurement
 from pt2hub.errors import Ambiguous, InvalidInput, NotFound, UnknownTarget
-from pt2hub.rendering.comparisons import kernels
+from pt2hub.rendering.changed_kernels import kernels
 from support.figures import Run, latency, measured, ratios, steady, versions
 from support.registry import ENVIRONMENT, GPU, V3, V4
 

@@ -180,6 +180,31 @@ def test_a_table_that_lies_is_a_sentence(web: FlaskClient, served: Registry, dat
     assert served.services.resolve.artifact(digest).profile is None
 
 
-def test_without_one_the_page_says_why(web: FlaskClient, served: Registry) -> None:
-    page = read(web, f"/artifacts/{served.published()}?view=trace")
-    assert "No profile." in page.text
+def test_the_kernels_begin_with_the_largest_even_where_the_compiler_recorded_none(
+    web: FlaskClient, served: Registry
+) -> None:
+    digest = published(served, profile())
+    page = read(web, f"/artifacts/{digest}?view=kernels")
+    for said in (
+        f"{NAME} takes 30.0 % of the time: 300 µs of a call at batch 8.",
+        "No kernels are recorded for the artifact",
+        f"{NAME} 30.0 % 300 µs not recorded by the compiler aoti_torch_cpu_mm_out 15.0 % 150 µs",
+        "Times are of 3 calls under torch's profiler",
+    ):
+        assert said in page.text, said
+    assert f"/artifacts/{digest}/sources?find={NAME}" in page.links
+    assert f"/artifacts/{digest}?view=trace" in page.links
+
+
+@pytest.mark.parametrize(
+    ("tab", "title"), [("trace", "No profile."), ("kernels", "No times of kernels are recorded.")]
+)
+def test_without_one_the_page_says_why(web: FlaskClient, served: Registry, tab: str, title: str) -> None:
+    digest = served.published()
+    page = read(web, f"/artifacts/{digest}?view={tab}")
+    assert title in page.text
+    assert "A measuring job profiles some calls" in page.text
+    assert f"pt2hub measure vision/resnet18@{digest} --wait" in page.text
+    served.sql("UPDATE versions SET settings = %s", json.dumps({"measure": {"profile": False}}))
+    page = read(web, f"/artifacts/{digest}?view={tab}")
+    assert "The spec sets measure: {profile: false}, so measuring jobs profile no calls." in page.text

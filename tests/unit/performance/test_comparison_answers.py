@@ -54,6 +54,11 @@ def on(target: str, *metrics: MetricComparison) -> ComparisonView:
             "Version 16 is 10.5 % slower at batch 1 and 10.5 % faster at batch 8 than version 15 on H100 · torch 2.13.",
         ),
         (
+            [item("throughput", "1/s", outcome="worse", ratio=0.9)],
+            "bad",
+            "Version 16 is 10.0 % lower in throughput than version 15 on H100 · torch 2.13.",
+        ),
+        (
             [item(**SAME)],
             "calm",
             "Version 16 is as fast as version 15 on H100 · torch 2.13, within the limit of 5 %.",

@@ -49,3 +49,5 @@ def test_a_headline_names_the_time_of_a_call_and_where() -> None:
 def test_without_a_time_of_a_call_the_strongest_metric_is_named() -> None:
     found = [event(1.2, metric="device_memory_peak", unit="B"), event(1.02, metric="code_bytes", unit="B")]
     assert change_headline(found) == "device_memory_peak 20.0 % larger on H100 · torch 2.13"
+    rate = event(0.8, metric="throughput", unit="1/s")
+    assert change_headline([rate]) == "throughput 20.0 % lower on H100 · torch 2.13"

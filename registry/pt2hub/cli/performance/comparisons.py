@@ -63,7 +63,7 @@ def compare(
 
     CHANGE has a confidence interval, at 99 % unless the model's policy sets another confidence.
     WHY names the evidence, the smallest change that counts for the metric, and the noise.
-    Below the table are the kernels that changed, with their cost, and the code that the two run.
+    Below the table are the kernels that changed, with each side's own times, and the code that the two run.
     """
     from pt2hub.client.client import Client
 
@@ -106,7 +106,8 @@ def changes(
 
 def _print_comparison(out: Console, view: ComparisonView) -> None:
     from pt2hub.cli.tables import print_fields, print_table
-    from pt2hub.rendering.comparisons import comparison_row, kernel_row, notes
+    from pt2hub.rendering.changed_kernels import KERNEL_HEADINGS, kernel_rows
+    from pt2hub.rendering.comparisons import comparison_row, notes
     from pt2hub.rendering.evaluations import EVALUATION_HEADINGS, evaluation_row
 
     names = [f"{item.model}@{item.number} for {item.target}" for item in (view.before, view.after)]
@@ -121,9 +122,7 @@ def _print_comparison(out: Console, view: ComparisonView) -> None:
         print_table(out, EVALUATION_HEADINGS, [evaluation_row(item) for item in view.evaluations])
     if view.autotune:
         out.print("Changed kernels:")
-        print_table(
-            out, ("OP", "SHAPES", "BEFORE", "AFTER", "COST"), [kernel_row(item) for item in view.autotune]
-        )
+        print_table(out, tuple(heading.upper() for heading in KERNEL_HEADINGS), kernel_rows(view))
     for line in notes(view):
         out.print(line)
 

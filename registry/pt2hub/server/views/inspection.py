@@ -146,6 +146,7 @@ class InspectionView:
         tuned_next: What `tuned_after` must be for the candidates that follow, None at their end.
         more: Which lists hold more than is shown: `members`, `figures`, `referrers`.
         profile_problem: Why the time breakdown cannot be shown, else None.
+        wants_profile: Whether measuring jobs record a time breakdown, by the spec's `measure.profile`.
     """
 
     artifact: ArtifactView
@@ -165,6 +166,7 @@ class InspectionView:
     tuned_next: int | None = None
     more: frozenset[str] = frozenset()
     profile_problem: str | None = None
+    wants_profile: bool = True
 
 
 @dataclass(frozen=True, slots=True)

@@ -36,6 +36,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from pt2hub.server.views.inspection import InspectionView
+    from pt2hub.wire.artifacts import ArtifactView
+    from pt2hub.wire.kernels import KernelsView
 
 
 class ArtifactTab(StrEnum):
@@ -59,7 +61,7 @@ class ArtifactTab(StrEnum):
 _PARTS = {
     ArtifactTab.OVERVIEW: {InspectionPart.CONFIG, InspectionPart.CODE, InspectionPart.BEFORE},
     ArtifactTab.FILES: {InspectionPart.MEMBERS, InspectionPart.CONFIG, InspectionPart.CODE},
-    ArtifactTab.KERNELS: {InspectionPart.CODE},
+    ArtifactTab.KERNELS: {InspectionPart.REFERRERS, InspectionPart.PROFILES, InspectionPart.CODE},
     ArtifactTab.AUTOTUNE: {InspectionPart.AUTOTUNE},
     ArtifactTab.BENCHMARK: {InspectionPart.MEASUREMENTS, InspectionPart.JOBS},
     ArtifactTab.TRACE: {InspectionPart.REFERRERS, InspectionPart.PROFILES, InspectionPart.CODE},
@@ -118,8 +120,24 @@ def _files(found: InspectionView) -> dict[str, Any]:
 
 
 def _kernels(found: InspectionView) -> dict[str, Any]:
-    kernels, no_kernels = container().kernels.shown(found.artifact.digest)
-    return {"kernels": kernel_table.tabulate(kernels) if kernels else None, "no_kernels": no_kernels}
+    view = found.artifact
+    kernels, no_kernels = container().kernels.shown(view.digest)
+    timed = view if view.profile else _timed_origin(view.digest, kernels)
+    profile = timed.profile if timed else None
+    return {
+        "kernels": kernel_table.tabulate(kernels, profile) if kernels or profile else None,
+        "no_kernels": no_kernels,
+        "timed_origin": timed if timed is not view else None,
+    }
+
+
+def _timed_origin(digest: str, kernels: KernelsView | None) -> ArtifactView | None:
+    """Return the artifact that reused code was compiled for, if its calls were profiled."""
+    if kernels is None or kernels.compiled_for == digest:
+        return None
+    parts = {InspectionPart.REFERRERS, InspectionPart.PROFILES}
+    origin = container().inspection.artifact(kernels.compiled_for, parts).artifact
+    return origin if origin.profile else None
 
 
 def _autotune(found: InspectionView) -> dict[str, Any]:

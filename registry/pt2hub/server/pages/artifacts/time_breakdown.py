@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -11,6 +10,7 @@ from pt2hub.domain.performance.profile_rows import KernelIndex, PairedRow, pair_
 from pt2hub.domain.performance.profiles import Profile, ProfileRow
 from pt2hub.rendering.kernels import format_lines
 from pt2hub.rendering.profiles import batches_differ, compare_whole_calls
+from pt2hub.server.pages.artifacts.kernel_table import FINDABLE, generated_name
 
 if TYPE_CHECKING:
     from pt2hub.wire.kernels import KernelsView
@@ -18,10 +18,6 @@ if TYPE_CHECKING:
 SHOWN = 20
 WIDTH = 120.0
 """Length of the longest bar, in SVG units."""
-_GENERATED = re.compile(r"((?:triton|cpp|aoti_torch)_[A-Za-z0-9_]{1,250})")
-"""Names in the generated sources: kernels, and operations that the wrapper calls."""
-_FINDABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,260}")
-"""Names that the sources can be searched for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,9 +118,8 @@ class _Origins:
         """Return a row's name in the generated sources, and its lines of the model with their operations."""
         kernel = self._index.find(row)
         if kernel is None:
-            found = _GENERATED.fullmatch(row.name)
-            return found[1] if found else "", ()
-        name = kernel.name if _FINDABLE.fullmatch(kernel.name) else ""
+            return generated_name(row), ()
+        name = kernel.name if FINDABLE.fullmatch(kernel.name) else ""
         return name, tuple(format_lines(group_by_line(kernel, self._lines)))
 
 

@@ -9,16 +9,17 @@ from flask import redirect, request, url_for
 
 from pt2hub.domain.names import parse_model_name
 from pt2hub.errors import Ambiguous, InvalidInput
-from pt2hub.rendering.comparison_answers import answer_comparison
-from pt2hub.rendering.comparisons import (
-    BETTER,
-    code_lines,
-    cost,
+from pt2hub.rendering.changed_kernels import (
+    describe_difference,
+    describe_other_choice,
+    difference_ms,
+    explain_change,
+    explain_no_difference,
     kernels,
     operation_shapes,
-    remarks,
-    repeat_commands,
 )
+from pt2hub.rendering.comparison_answers import answer_comparison
+from pt2hub.rendering.comparisons import BETTER, code_lines, remarks, repeat_commands
 from pt2hub.rendering.quantities import quantity
 from pt2hub.server.api.context import container
 from pt2hub.server.pages.blueprint import routes
@@ -44,7 +45,7 @@ if TYPE_CHECKING:
 
 _ENDPOINT = "pages.compare"
 _MAX_KERNELS = 8
-"""Changed kernels that are shown open, the most expensive first."""
+"""Changed kernels that are shown open, those with the largest difference first."""
 _SELECTED = 2
 
 
@@ -93,7 +94,7 @@ def _url_of_points(model: str, points: list[str]) -> str:
 
 def _comparison_context(view: ComparisonView) -> dict[str, Any]:
     groups, notes = group_metrics(view.metrics)
-    changed = sorted(view.autotune, key=lambda item: -abs(item.cost_ms or 0.0))
+    changed = sorted(view.autotune, key=lambda item: _importance(view, item), reverse=True)
     return {
         "view": view,
         "target_links": [],
@@ -101,8 +102,10 @@ def _comparison_context(view: ComparisonView) -> dict[str, Any]:
         "groups": groups,
         "notes": notes,
         "confidence": next((item.confidence for item in view.metrics if item.confidence), 0.99),
-        "kernels": [_kernel(item) for item in changed[:_MAX_KERNELS]],
-        "more_kernels": [_kernel(item) for item in changed[_MAX_KERNELS:]],
+        "kernels": [_kernel(view, item) for item in changed[:_MAX_KERNELS]],
+        "more_kernels": [_kernel(view, item) for item in changed[_MAX_KERNELS:]],
+        "unexplained": explain_change(view),
+        "no_difference": explain_no_difference(view),
         "code": code_lines(view),
         "remarks": remarks(view),
         "better": BETTER,
@@ -122,7 +125,12 @@ def _every_target(view: ComparisonView) -> str | None:
     return None if view.across or before == after else url_for(_ENDPOINT, before=before, after=after)
 
 
-def _kernel(item: AutotuneDifference) -> dict[str, str]:
+def _importance(view: ComparisonView, item: AutotuneDifference) -> tuple[float, float]:
+    """Return the key that orders kernels: by the difference of their times, else by what the other choice costs."""
+    return abs(difference_ms(view, item) or 0.0), abs(item.cost_ms or 0.0)
+
+
+def _kernel(view: ComparisonView, item: AutotuneDifference) -> dict[str, str]:
     before, after = kernels(item)
     return {
         "op": item.op,
@@ -131,7 +139,8 @@ def _kernel(item: AutotuneDifference) -> dict[str, str]:
         "after": after,
         "before_ms": _time(item.before_ms),
         "after_ms": _time(item.after_ms),
-        "cost": cost(item.cost_ms),
+        "difference": describe_difference(difference_ms(view, item)),
+        "other_choice": describe_other_choice(item),
     }
 
 

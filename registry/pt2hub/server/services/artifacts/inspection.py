@@ -12,6 +12,7 @@ from pt2hub.domain.artifacts import DEBUG_LOGS_TYPE, SOURCES_TYPE, ArtifactConfi
 from pt2hub.domain.codec import decode, encode
 from pt2hub.domain.digests import DIGEST_PATTERN, Digest
 from pt2hub.domain.performance.metrics import METRICS
+from pt2hub.domain.publishing.spec_settings import find_setting, merge_settings
 from pt2hub.errors import BadResponse, DigestMismatch, NotFound, TooLarge
 from pt2hub.server.blobs.keys import StorageKey
 from pt2hub.server.db.stores.artifacts.artifacts import ArtifactStore
@@ -20,6 +21,7 @@ from pt2hub.server.db.stores.artifacts.inspection import InspectionStore
 from pt2hub.server.db.stores.builds.build_views import BuildViewStore
 from pt2hub.server.db.stores.builds.measurement_states import MeasurementStateStore
 from pt2hub.server.db.stores.performance.series import HistoryStore
+from pt2hub.server.db.stores.publishing.versions import VersionStore
 from pt2hub.server.db.stores.values import storable
 from pt2hub.server.services.artifacts.code_comparison import missing_autotune_reason, sentence
 from pt2hub.server.services.artifacts.referrers import MAX_MANIFEST_BYTES, kept_profiles, payload
@@ -187,6 +189,8 @@ class _PartReader:
             found["before"] = HistoryStore(self._session).earlier_artifact(
                 facts["model"], facts["number"], facts["target"]
             )
+        if InspectionPart.PROFILES in self._parts:
+            found["wants_profile"] = self._wants_profile()
         if InspectionPart.JOBS in self._parts:
             jobs = BuildViewStore(self._session).of(
                 self._store.jobs(self._digest, limit=MAX_JOBS), heartbeat_timeout=self._heartbeat_timeout
@@ -202,6 +206,11 @@ class _PartReader:
         choices, tuned_next = _whole_operations(tuned)
         untuned = sentence(missing_autotune_reason(code, "it"))
         return choices, {"tuned": code.tuned, "untuned": untuned, "tuned_next": tuned_next}
+
+    def _wants_profile(self) -> bool:
+        version = VersionStore(self._session).by_number(self._facts["model"], self._facts["number"])
+        merged = merge_settings(version.spec, version.settings) if version else {}
+        return find_setting(merged, "measure.profile") is not False
 
     def _bounded(self, name: str, found: Sequence[T], most: int) -> Sequence[T]:
         """Return the items to show, and remember whether there are more."""
