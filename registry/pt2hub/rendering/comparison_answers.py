@@ -11,6 +11,7 @@ from pt2hub.domain.performance.metric_groups import GROUPS, MAIN_METRICS, group_
 from pt2hub.rendering.changes import format_change
 from pt2hub.rendering.comparison_words import ABSENT, UNCHANGED, explain_reason, outcome_word
 from pt2hub.rendering.lists import all_targets, count_word, join_words
+from pt2hub.rendering.metric_subjects import SUBJECTS
 from pt2hub.rendering.reasons import percentage
 from pt2hub.rendering.targets import short_target
 from pt2hub.wire.performance import MetricComparison
@@ -25,20 +26,6 @@ _ORDER = ("worse", "mixed", "better", "same", "inconclusive", "not comparable", 
 _COMPARED = frozenset(("worse", "mixed", "better", "same"))
 _MAX_NAMED = 2
 """Targets that a sentence names; of more it says how many."""
-_SUBJECTS = {
-    "latency_p95": "the 95th percentile",
-    "latency_p99": "the 99th percentile",
-    "throughput": "throughput",
-    "first_inference": "the first call",
-    "load_time": "loading",
-    "speedup": "the speedup over eager",
-    "host_memory_peak": "host memory",
-    "device_memory_peak": "device memory",
-    "package_bytes": "the package",
-    "code_bytes": "the code",
-    "weights_bytes": "the weights",
-    "relative_error": "the numerical error",
-}
 _QUIET = ("memory", "size")
 """Groups that a sentence also names where nothing changed in them."""
 
@@ -277,12 +264,12 @@ def _changed_clauses(changed: Iterable[MetricComparison], *, several: bool) -> l
         several: Whether they are of several targets, of which the strongest is named.
     """
     up_to = "up to " if several else ""
-    items = [item for item in changed if item.metric in _SUBJECTS]
+    items = [item for item in changed if item.metric in SUBJECTS]
     found = [
         max((item for item in items if item.outcome == outcome), key=_strength, default=None)
         for outcome in ("worse", "better")
     ]
-    return [f"{_SUBJECTS[item.metric]} is {up_to}{_amount(item)}" for item in found if item]
+    return [f"{SUBJECTS[item.metric]} is {up_to}{_amount(item)}" for item in found if item]
 
 
 def _tone(found: Sequence[SpeedFinding], others: Sequence[str]) -> str:

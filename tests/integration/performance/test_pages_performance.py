@@ -77,7 +77,9 @@ def test_a_page_says_how_fast_where_since_when_and_what_is_noise(
     page, html = read(web, f"{PAGE}?metric=latency_p50&batch=8")
     assert "13 ms version 40" in page.text
     assert "worse 30.0 % slower since version 30" in page.text
-    assert "latency_p50 batch 8 is 30.0 % slower on CPU v4 · torch 2.13 since version 30." in page.text
+    assert (
+        "The median latency at batch 8 is 30.0 % slower on CPU v4 · torch 2.13 since version 30." in page.text
+    )
     assert "usual noise" in page.text
     assert f"/compare?before=vision/resnet18@29&after=vision/resnet18@30&target={V4}" in page.links
     assert "median time of a call · lower is better" in page.text

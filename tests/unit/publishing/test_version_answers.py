@@ -127,7 +127,7 @@ def test_the_version_in_production_says_since_when_and_by_whom() -> None:
         ),
         (
             Standing(version(), alias(), preview(True, False), SLOWER),
-            ("bad", f"1 of 2 checks refuse it for prod: latency_p50. {SLOWER.text}"),
+            ("bad", f"1 of 2 checks refuses it for prod: the median latency. {SLOWER.text}"),
         ),
         (
             Standing(version(), alias(), preview(), SLOWER),

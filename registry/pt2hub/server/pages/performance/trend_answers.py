@@ -8,8 +8,10 @@ from typing import TYPE_CHECKING
 from pt2hub.rendering.changes import format_change
 from pt2hub.rendering.comparison_answers import Answer
 from pt2hub.rendering.lists import all_targets, count_word, join_words
+from pt2hub.rendering.metric_subjects import SUBJECTS, name_metric
 from pt2hub.rendering.quantities import format_count
 from pt2hub.rendering.targets import short_target
+from pt2hub.server.pages.template_filters import upper_first
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -23,8 +25,8 @@ _MAX_CHANGES = 3
 
 
 def answer_trends(chart: Chart) -> Answer:
-    """Answer where a metric changed last: `latency_p50 is 11.0 % slower on H100 · torch 2.13 since version 16`."""
-    trends = chart.trends
+    """Answer where a metric changed last: `The median latency is 11.0 % slower on H100 · torch 2.13 since version 16`."""
+    trends, name = chart.trends, _name(chart)
     marked = [trend for trend in trends if trend.mark]
     marked.sort(
         key=lambda trend: (trend.mark.word != "worse", -trend.mark.point.number) if trend.mark else (True, 0)
@@ -39,10 +41,16 @@ def answer_trends(chart: Chart) -> Answer:
     tone = "bad" if "worse" in words else "good" if "better" in words else "calm"
     steady = _steady(len(trends) - len(marked), len(trends))
     if not clauses:
-        return Answer(tone, f"{chart.name} has {steady}.")
-    return Answer(
-        tone, f"{'; '.join([f'{chart.name} is {clauses[0]}', *clauses[1:], *filter(None, [steady])])}."
-    )
+        return Answer(tone, f"{name} has {steady}.")
+    return Answer(tone, f"{'; '.join([f'{name} is {clauses[0]}', *clauses[1:], *filter(None, [steady])])}.")
+
+
+def _name(chart: Chart) -> str:
+    """Return what the sentence calls the chart; metrics without such a name keep their own."""
+    metric = chart.view.metric
+    if metric not in SUBJECTS or chart.view.implementation != "artifact":
+        return chart.name
+    return upper_first(name_metric(metric, [chart.view.batch]))
 
 
 def _steady(steady: int, count: int) -> str:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from pt2hub.domain.builds import BuildState
 from pt2hub.rendering.comparison_answers import Answer
+from pt2hub.rendering.metric_subjects import name_metric
 from pt2hub.rendering.promotions import check_name
 from pt2hub.rendering.targets import short_target
 from pt2hub.rendering.times import format_ago
@@ -17,6 +18,7 @@ from pt2hub.wire.responses import AliasView, VersionView
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from pt2hub.wire.performance import PromotionCheckResult
     from pt2hub.wire.responses import BuildView
 
 _MAX_NAMED = 3
@@ -131,10 +133,10 @@ def _of_promotion(standing: Standing) -> Answer:
     if preview is None:
         return Answer("warn", f"It cannot be compared with {alias.name}.")
     if not preview.allowed:
-        failed = [check_name(check) for check in preview.checks if not check.passed]
-        text = (
-            f"{len(failed)} of {_checks(len(preview.checks))} refuse it for {alias.name}: {_some_of(failed)}."
-        )
+        failed = [check for check in preview.checks if not check.passed]
+        count = f"{len(failed)} of {_checks(len(preview.checks))}"
+        verb = "refuses" if len(failed) == 1 else "refuse"
+        text = f"{count} {verb} it for {alias.name}: {_some_of(_name_checks(failed))}."
         return Answer("bad", _join(text, speed))
     if preview.checks:
         every = "its check passes" if len(preview.checks) == 1 else f"all {_checks(len(preview.checks))} pass"
@@ -147,6 +149,17 @@ def _of_promotion(standing: Standing) -> Answer:
 
 def _checks(count: int) -> str:
     return f"{count} check{'' if count == 1 else 's'}"
+
+
+def _name_checks(checks: Sequence[PromotionCheckResult]) -> list[str]:
+    """Return what checks are about, each metric once: `the median latency at batch 1 and 8`."""
+    batches: dict[str, set[int | None]] = {}
+    for check in checks:
+        if metric := check.check.get("metric"):
+            batch = check.comparison.batch if check.comparison else None
+            batches.setdefault(str(metric), set()).add(batch)
+    others = [check_name(check) for check in checks if not check.check.get("metric")]
+    return [*(name_metric(metric, found) for metric, found in batches.items()), *others]
 
 
 def _some_of(names: Sequence[str]) -> str:
