@@ -6,6 +6,7 @@ import signal
 from pathlib import Path
 
 import pytest
+import structlog
 
 from pt2hub.client.config import cpu_level_limit
 from pt2hub_workers.sandbox import at_level
@@ -38,6 +39,15 @@ gc.disable()  # until the tests are collected: imports leave no garbage, and sea
 
 # Hundreds of processes import the checkout: the first one keeps what it compiled, wherever Python is told not to.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+
+# Unconfigured, structlog frames a traceback with the source of each of its calls: two seconds for every error that a
+# test provokes within its process.
+structlog.configure(
+    processors=[
+        *structlog.get_config()["processors"][:-1],
+        structlog.dev.ConsoleRenderer(exception_formatter=structlog.dev.plain_traceback),
+    ]
+)
 
 # Torch in the test processes themselves is held to the level that PT2HUB_CPU_LEVEL names, as in workers' children.
 os.environ.update(at_level(cpu_level_limit()))
