@@ -43,7 +43,8 @@ def test_labels_of_a_publication_are_no_part_of_its_identity_and_facts_stay(
     assert values(first.get_json()) == {"git.sha": SHA, "license": "MIT", "owner": "search"}
     again = publish(api, bearer, {"git.sha": OTHER_SHA, "owner": "vision"}).get_json()
     assert values(again) == {"git.sha": SHA, "license": "MIT", "owner": "vision"}
-    assert any(SHA in note and "stays" in note for note in again["notes"])
+    stays = f"Label git.sha of vision/resnet18@1 stays {SHA}: it states where the version comes from and is set once."
+    assert stays in again["notes"], "also where it was set after the first publication"
     assert "Label owner of vision/resnet18@1 changed from search to vision." in again["notes"]
     assert "owner" not in str(publish(api, bearer, {"owner": "vision"}).get_json()["notes"])
     (owner,) = [item for item in again["labels"] if item["key"] == "owner"]
@@ -191,7 +192,12 @@ def test_labels_are_set_and_searched_for_from_a_shell_and_from_python(
     assert (lost.code, "[label_changed]" in lost.err) == (1, True)
     shell("label", "set", f"{MODEL}@1", "stage=approved", "--expect", "stage=candidate")
     shell("label", "set", MODEL, "owner=search")
-    assert "search" in shell("label", "ls", MODEL).out
+    headings, owner = shell("label", "ls", MODEL).out.splitlines()
+    assert headings.split() == ["KEY", "VALUE", "BY", "SET"]
+    (document,) = shell.json("label", "ls", MODEL)[1]["labels"]
+    assert owner.split()[:2] == ["owner", "search"]
+    assert document["by"]["name"] in owner
+    assert shell("label", "ls", "vision/nothing").code == 1
     assert "stage    approved\n" in shell("show", f"{MODEL}@1").out
     for arguments in (("--where", "stage=approved"), (MODEL, "--where", f"git.sha={SHA}")):
         document = shell.json("versions", *arguments)[1]
