@@ -146,6 +146,21 @@ def check_value(key: str, value: str, *, where: str = "labels") -> str:
     return _typed(key, known.type, text, place) if known else text
 
 
+def in_stored_case(key: str, value: str) -> str:
+    """Return a value in the case that it is stored in: hashes of commits are in lower case."""
+    return value.lower() if _is_commit(key) else value
+
+
+def is_part_of_commit(key: str, value: str) -> bool:
+    """Return whether the key's values are full hashes of commits, and this one is not."""
+    return _is_commit(key) and not _SHA.fullmatch(value)
+
+
+def _is_commit(key: str) -> bool:
+    known = WELL_KNOWN.get(key)
+    return known is not None and known.type is LabelType.COMMIT
+
+
 def label_link(key: str, labels: Mapping[str, str]) -> str | None:
     """Return the address that a label leads to; None for plain text.
 

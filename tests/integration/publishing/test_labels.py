@@ -179,7 +179,36 @@ def test_pages_of_a_search_follow_each_other_and_misspelled_labels_are_named(
     story.services.labels.change(MODEL, None, put={"cost-centre": "7"}, remove=[], expected={}, by=SERVER)
     wrong = api.get("/api/v1/models?label=cost-center=7")
     assert (wrong.status_code, wrong.get_json()["hint"]) == (422, "Did you mean cost-centre?")
-    assert api.get("/api/v1/models?label=note").status_code == 422, "a label of a version and of no model"
+    wrong = api.get("/api/v1/models?label=note")
+    assert (wrong.status_code, wrong.get_json()["hint"]) == (
+        422,
+        "Versions have it. To list them: pt2hub versions --where note",
+    )
+
+
+@pytest.mark.parametrize(
+    ("given", "hint"),
+    [
+        (SHA[:7], f"Did you mean git.sha={SHA}?"),
+        (SHA[:12].upper(), f"Did you mean git.sha={SHA}?"),
+        ("4f1c8a1", "No version has a git.sha that begins so; `git rev-parse` returns full hashes."),
+        ("main", "No version has a git.sha that begins so; `git rev-parse` returns full hashes."),
+        ("4f1c%", "No version has a git.sha that begins so; `git rev-parse` returns full hashes."),
+    ],
+)
+def test_an_abbreviated_commit_is_refused_with_the_commits_that_begin_so(
+    api: FlaskClient, story: Registry, given: str, hint: str
+) -> None:
+    other = "4f1c" + "0" * 36
+    story.submit(labels={"git.sha": other}, model="ads/net", dtype="bfloat16")
+    wrong = api.get("/api/v1/versions", query_string={"where": f"git.sha={given}"})
+    assert (wrong.status_code, wrong.get_json()["hint"]) == (422, hint)
+    assert wrong.get_json()["detail"].startswith("git.sha is compared whole: it must be a full hash")
+    for whole in (SHA, SHA.upper()):
+        assert api.get("/api/v1/versions", query_string={"where": f"git.sha={whole}"}).get_json()["versions"]
+    several = api.get("/api/v1/versions?where=git.sha=4f1c").get_json()
+    assert several["context"]["suggestions"] == [other, SHA]
+    assert api.get("/api/v1/models?label=git.sha=4f1c").get_json()["context"]["suggestions"] == []
 
 
 def test_labels_are_set_and_searched_for_from_a_shell_and_from_python(
@@ -204,6 +233,9 @@ def test_labels_are_set_and_searched_for_from_a_shell_and_from_python(
         assert [(item["model"], item["number"]) for item in document["versions"]] == [(MODEL, 1)]
     assert "No version matches" in shell("versions", "--where", "stage=other").out
     assert MODEL in shell("models", "--label", "owner=search").out
+    nothing = shell("models", "--label", f"git.sha={SHA}").out
+    assert f"versions have such labels. To list them: pt2hub versions --where git.sha={SHA}" in nothing
+    assert "but versions" not in shell("models", "--label", "license=MIT").out
     shell("label", "rm", f"{MODEL}@1", "stage", "missing")
     assert {item.key for item in client.versions.get(MODEL, 1).labels} == {"git.sha"}
     assert shell("label", "set", f"{MODEL}@1", "stage").code == 2
