@@ -100,6 +100,20 @@ def test_labels_change_one_by_one_and_only_as_expected(
     for document in ({"set": {"Owner": "x"}}, {"remove": ["Owner"]}, {"expected": {"Owner": None}}):
         assert change(422, **document)["detail"] == "Invalid label key 'Owner'"
     assert "too long (10,000 characters" in change(422, set={"owner": "x" * 10_000})["detail"]
+    for document, message in (
+        ({"set": {"owner": 3}}, "must be text"),
+        ({"set": ["owner"]}, "must be an object"),
+        ({"remove": "owner"}, "must be a list"),
+        ({"nothing": 1}, "unknown field"),
+        ({"expected": {"owner": ""}}, "the text is too short"),
+    ):
+        assert change(422, **document)["details"][0]["message"] == message
+    for limit, message, allowed in (
+        ("x", "must be a whole number", None),
+        ("0", "the number is out of range", "at least 1"),
+    ):
+        (detail,) = api.get(f"/api/v1/models?limit={limit}").get_json()["details"]
+        assert (detail["message"], detail["allowed"]) == (message, allowed)
     change(404, f"/api/v1/models/{MODEL}/versions/2/labels", set={"a": "b"})
     change(422, set={f"k{number}": "v" for number in range(63)})
     assert values(change(200, remove=["stage", "missing"])) == {"run": "https://runs.example.org/1"}
