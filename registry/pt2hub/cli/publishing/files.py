@@ -52,7 +52,7 @@ def ls(reference: Reference) -> None:
     None,
     "pt2hub file get vision/resnet18@3 README.md",
     "pt2hub file get vision/resnet18@3 README.md -o card.md",
-    "pt2hub file get vision/resnet18@3 labels.txt -o - | head",
+    "pt2hub file get vision/resnet18@3 labels.txt -o -",
 )
 def get(
     reference: Reference,
