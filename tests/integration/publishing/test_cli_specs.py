@@ -89,13 +89,19 @@ def test_a_wrong_value_of_an_option_is_refused_with_the_option(
         ("--label", "git.sha=main", "--label git.sha: Invalid value of label git.sha: 'main'"),
         ("--label", "owner=", "--label owner: The value of label owner is empty"),
         ("--label", "Owner=ada", "--label Owner: Invalid label key 'Owner'"),
+        (
+            "--derived-from",
+            "other:team/gone@1",
+            "--derived-from other:team/gone@1: Model team/gone not found",
+        ),
+        ("--derived-from", "made:team/gone@1", "--derived-from made:team/gone@1: Invalid derivation"),
         ("--file", str(odd), "--file na:me.txt: Invalid file name 'na:me.txt'"),
     ):
         told = shell(*command, spec, option, value)
         assert (told.code, told.err.startswith(f"pt2hub: {named}")) == (1, True), told.err
         assert spec not in told.err
     with (tmp_path / "resnet18.yaml").open("a") as file:
-        file.write("labels: {git.branch: ''}\n")
+        file.write("labels: {git.branch: ''}\nderived_from: ['hf:x']\n")
     told = shell(*command, spec, "--label", "owner=ada")
     assert told.err.startswith(f"pt2hub: {spec}, line"), "the spec's own label"
 

@@ -111,6 +111,7 @@ def test_labels_change_one_by_one_and_only_as_expected(
     for limit, message, allowed in (
         ("x", "must be a whole number", None),
         ("0", "the number is out of range", "at least 1"),
+        ("1.5", "must be a whole number", None),
     ):
         (detail,) = api.get(f"/api/v1/models?limit={limit}").get_json()["details"]
         assert (detail["message"], detail["allowed"]) == (message, allowed)

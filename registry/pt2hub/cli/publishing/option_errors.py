@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING
 
 from pt2hub.cli.publishing.source_positions import in_file
@@ -13,11 +14,12 @@ if TYPE_CHECKING:
     from pt2hub.errors import Pt2hubError
 
 _SHOWN = 80
+_DERIVATION = re.compile(r"derived_from\[(\d{1,3})\]")
 
 
 def in_request(error: Pt2hubError, spec: Path, options: SpecOptions) -> Pt2hubError:
     """Return an error about a publication with the option, or the place in the spec's file, that it is about."""
-    option = _option(error, options)
+    option = _option(error, options) or _derivation(error, spec, options)
     if not option:
         return in_file(error, spec)
     details = error.details[1:] and error.details  # a single one has the field's name and repeats the message
@@ -39,3 +41,15 @@ def _option(error: Pt2hubError, options: SpecOptions) -> str:
         ),
         "",
     )
+
+
+def _derivation(error: Pt2hubError, spec: Path, options: SpecOptions) -> str:
+    """Return the option that an error about a derivation is about; empty if it is about one of the spec's own."""
+    from pt2hub.client.documents import read_document
+
+    match, given = _DERIVATION.fullmatch(error.where or ""), options.get("derived_from") or ()
+    if match is None or not given:
+        return ""
+    own = read_document(spec, "spec").get("derived_from") or []
+    index = int(match[1]) - len(own)  # the client sends the spec's own first
+    return f"--derived-from {given[index][:_SHOWN]}" if 0 <= index < len(given) else ""

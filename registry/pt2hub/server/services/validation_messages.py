@@ -21,6 +21,8 @@ _MESSAGES = {
     "greater_than_equal": "the number is out of range",
     "less_than": "the number is out of range",
     "less_than_equal": "the number is out of range",
+    "int_from_float": "must be a whole number",
+    "int_parsing_size": "the number is out of range",
     "finite_number": "must be a finite number",
     "timezone_aware": "must be a time with its zone, such as 2026-11-22T11:00:00+01:00",
 }
