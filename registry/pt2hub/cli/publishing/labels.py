@@ -105,8 +105,12 @@ def _read(client: Client, text: str) -> tuple[LabelView, ...]:
 def _print(out: Console, labels: Sequence[LabelView]) -> None:
     from pt2hub.cli.tables import print_table
 
+    with_origin = any(item.at for item in labels)  # a model's own come without from the records of a bundle
+    headings = ("KEY", "VALUE", "BY", "SET") if with_origin else ("KEY", "VALUE")
     rows = [
-        (item.key, one_line(item.value), str(item.by or NOTHING), format_local_time(item.at or None))
+        (item.key, one_line(item.value), str(item.by or NOTHING), format_local_time(item.at or None))[
+            : len(headings)
+        ]
         for item in labels
     ]
-    print_table(out, ("KEY", "VALUE", "BY", "SET"), rows, empty="No labels.")
+    print_table(out, headings, rows, empty="No labels.")
