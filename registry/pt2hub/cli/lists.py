@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import shlex
 from typing import TYPE_CHECKING, Annotated
 
 import click
 import typer
 
 from pt2hub.cli import panels
-from pt2hub.cli.output import emit
+from pt2hub.cli.output import emit, is_json
 from pt2hub.domain.builds import BuildKind, BuildState  # noqa: TC001  # typer reads annotations when it runs
 from pt2hub.rendering.quantities import format_bounded, format_bytes
 from pt2hub.rendering.times import NOTHING, format_local_time, format_span
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from pt2hub.cli.tables import Cell
+    from pt2hub.client.client import Client
     from pt2hub.wire.responses import BuildView, ModelView, TargetView, VersionSummary
     from pt2hub.wire.usage import UsageView
     from pt2hub.wire.workers import WorkerView
@@ -50,7 +52,8 @@ def models(
 
     with Client() as client:
         found = client.models.list(search, labels=label or ())
-    emit({"models": found}, lambda out: _print_models(out, found, search, label))
+        elsewhere = _of_versions(client, label) if label and not found and not is_json() else ""
+    emit({"models": found}, lambda out: _print_models(out, found, search, label, elsewhere))
 
 
 @panels.command(
@@ -212,11 +215,37 @@ def _limited(used: int, most: int, shown: Callable[[int], str]) -> str:
     return f"{shown(used)} of {shown(most)}" if most else shown(used)
 
 
-def _print_models(out: Console, found: list[ModelView], search: str | None, labels: list[str] | None) -> None:
+def _of_versions(client: Client, labels: Sequence[str]) -> str:
+    """Return the command that lists the versions with labels that no model itself has; empty if no version has them."""
+    from pt2hub.domain.version_filters import FIELDS, LABEL_PREFIX
+    from pt2hub.errors import InvalidInput
+
+    named = [f"{LABEL_PREFIX}{text}" if text.partition("=")[0].strip() in FIELDS else text for text in labels]
+    try:
+        found = client.versions.search(*named, limit=1)
+    except InvalidInput:  # no version has such a label either
+        return ""
+    return (
+        shlex.join(["pt2hub", "versions", *(part for text in named for part in ("--where", text))])
+        if found
+        else ""
+    )
+
+
+def _print_models(
+    out: Console, found: list[ModelView], search: str | None, labels: list[str] | None, elsewhere: str
+) -> None:
+    """Print models.
+
+    Args:
+        elsewhere: Command that lists the versions with the labels; empty if there are none.
+    """
     from pt2hub.cli.tables import print_table
 
     empty = (
-        "No model matches. To list all models: pt2hub models"
+        f"No model matches, but versions have such labels. To list them: {elsewhere}"
+        if elsewhere
+        else "No model matches. To list all models: pt2hub models"
         if labels
         else f"No model has {search!r} in its name. To list all models: pt2hub models"
         if search

@@ -83,13 +83,13 @@ class Files(Resource):
             media_type: Media type; what the name suggests if omitted.
 
         Raises:
-            InvalidInput: Name, kind or media type is malformed; each has a code of its own.
+            InvalidInput: Name, kind or media type is malformed; each has a code of its own. Or it is a folder.
             EmptyFile: The file is empty.
             FileFixed: It is not documentation, which only a publication can bring.
             NotFound: The version or the file does not exist.
         """
-        called = check_name(name or Path(path).name)
-        file = existing_file(called, Path(path))
+        file = existing_file(name or Path(path).name, Path(path))  # first: a path of no file is often no name
+        called = check_name(name or file.name)
         digest = Blobs(self._transport).upload(file, progress=progress)
         given = {"digest": digest, "kind": kind, "media_type": media_type}
         body = canonical_json({key: value for key, value in given.items() if value is not None})

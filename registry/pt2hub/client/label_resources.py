@@ -18,6 +18,14 @@ if TYPE_CHECKING:
 class Labels(Resource):
     """Labels of models and versions."""
 
+    def of_model(self, model: str) -> tuple[LabelView, ...]:
+        """Return the labels of a model itself by key, with who set them.
+
+        Raises:
+            NotFound: The model does not exist.
+        """
+        return self._transport.fetch(LabelList, f"{model_path(model)}/labels").labels
+
     def change(
         self,
         model: str,

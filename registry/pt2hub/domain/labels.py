@@ -129,10 +129,15 @@ def check_value(key: str, value: str, *, where: str = "labels") -> str:
         InvalidInput: It is empty, too long, has control characters, or is not what the key requires.
     """
     text, place = value.strip(), f"{where}.{key}"
-    if not 1 <= len(text) <= MAX_VALUE_CHARS:
+    if not text:
         raise InvalidInput(
-            f"The value of label {key} is {'too long' if text else 'empty'} ({len(text):,} characters, "
-            f"1 to {MAX_VALUE_CHARS:,})",
+            f"The value of label {key} is empty",
+            where=place,
+            hint=f"Give a value, {key}=VALUE. To remove the label: pt2hub label rm MODEL@N {key}",
+        )
+    if len(text) > MAX_VALUE_CHARS:
+        raise InvalidInput(
+            f"The value of label {key} is too long ({len(text):,} characters, at most {MAX_VALUE_CHARS:,})",
             where=place,
             hint="Link to what is longer, or put it into a file beside the model.",
         )
@@ -144,6 +149,21 @@ def check_value(key: str, value: str, *, where: str = "labels") -> str:
         )
     known = WELL_KNOWN.get(key)
     return _typed(key, known.type, text, place) if known else text
+
+
+def in_stored_case(key: str, value: str) -> str:
+    """Return a value in the case that it is stored in: hashes of commits are in lower case."""
+    return value.lower() if _is_commit(key) else value
+
+
+def is_part_of_commit(key: str, value: str) -> bool:
+    """Return whether the key's values are full hashes of commits, and this one is not."""
+    return _is_commit(key) and not _SHA.fullmatch(value)
+
+
+def _is_commit(key: str) -> bool:
+    known = WELL_KNOWN.get(key)
+    return known is not None and known.type is LabelType.COMMIT
 
 
 def label_link(key: str, labels: Mapping[str, str]) -> str | None:
@@ -168,6 +188,12 @@ def _typed(key: str, kind: LabelType, text: str, where: str) -> str:
     """Return a value of a well-known key in its usual form."""
     if kind is LabelType.COMMIT and not _SHA.fullmatch(text.lower()):
         raise _malformed(key, text, where, "the commit's full hash, 40 hex digits: git rev-parse HEAD")
+    if kind is LabelType.URL and (bare := _without_credentials(text)):
+        raise InvalidInput(
+            f"The value of label {key} contains a user or password",  # which the message does not repeat
+            where=where,
+            hint=f"Everybody who can read the label would read them. Leave them out: {bare[:_SHOWN]}",
+        )
     if kind is LabelType.URL and not _is_url(text):
         raise _malformed(key, text, where, "an address that begins with https://")
     if kind is LabelType.DATA:
@@ -194,6 +220,16 @@ def _license(key: str, text: str, where: str) -> str:
 
 def _malformed(key: str, text: str, where: str, form: str) -> InvalidInput:
     return InvalidInput(f"Invalid value of label {key}: {text[:_SHOWN]!a}", where=where, hint=f"Give {form}.")
+
+
+def _without_credentials(text: str) -> str | None:
+    """Return an address of the web without its user and password; None for one without, and for other text."""
+    try:
+        parts = urlsplit(text)
+    except ValueError:
+        return None
+    credentials, at, host = parts.netloc.rpartition("@")
+    return parts._replace(netloc=host).geturl() if at and credentials and parts.scheme in _WEB else None
 
 
 def _is_url(text: str) -> bool:

@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 from pt2hub.domain.builds import Readiness
-from pt2hub.domain.labels import check_key
+from pt2hub.domain.labels import check_key, in_stored_case
 from pt2hub.domain.names import is_team, parse_alias, parse_model_name
 from pt2hub.domain.targets import parse_target
 from pt2hub.errors import InvalidInput
@@ -74,7 +74,8 @@ def parse_label_filter(text: str, *, where: str = "label") -> LabelFilter:
             where=where,
             hint=f"Use {key[:_SHOWN]}=VALUE, or {key[:_SHOWN]} alone for any value.",
         )
-    return LabelFilter(check_key(key.strip(), where=where), value.strip() if equals else None)
+    checked = check_key(key.strip(), where=where)
+    return LabelFilter(checked, in_stored_case(checked, value.strip()) if equals else None)
 
 
 def parse_conditions(texts: Sequence[str], *, now: datetime) -> VersionFilter:

@@ -13,6 +13,8 @@ class CollectionReport:
         dry_run: Whether nothing was removed.
         marked: Blobs that nothing needs any more, marked for removal by this run.
         marked_bytes: Their size.
+        in_grace: Blobs that nothing needs any more, and whose grace has not ended; counted by a dry run only.
+        in_grace_bytes: Their size.
         removed: Blobs that were removed.
         removed_bytes: Their size.
         waiting: Blobs that are marked and can still be read by presigned URLs; a later run removes them.
@@ -28,6 +30,8 @@ class CollectionReport:
     dry_run: bool = False
     marked: int = 0
     marked_bytes: int = 0
+    in_grace: int = 0
+    in_grace_bytes: int = 0
     removed: int = 0
     removed_bytes: int = 0
     waiting: int = 0

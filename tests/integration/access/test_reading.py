@@ -59,6 +59,7 @@ URLS = {
     "models.model": "/api/v1/models/{model}",
     "models.models": "/api/v1/models",
     "performance.history": "/api/v1/models/{model}/history?metric=latency_p50",
+    "labels.labels_of_model": "/api/v1/models/{model}/labels",
     "labels.search": "/api/v1/versions",
     "search.search": "/api/v1/search?q={model}",
     "files.file": "/api/v1/models/{model}/versions/1/files/README.md",

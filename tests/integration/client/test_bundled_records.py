@@ -121,7 +121,9 @@ def test_show_answers_offline_and_says_how_old_it_is(
     folder: Path, shell: Shell, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setenv("PT2HUB_CACHE", str(tmp_path / "cache"))
-    assert shell("import", str(folder / "net")).code == 0
+    assert shell("label", "set", MODEL, "license=MIT").code == 0
+    assert shell("export", "bundle", f"{MODEL}@prod", str(folder / "labelled")).code == 0
+    assert shell("import", str(folder / "labelled")).code == 0
     monkeypatch.setenv("PT2HUB_OFFLINE", "1")
     code, shown = shell.json("show", NET)
     assert (code, shown["aliases"], shown["card"]["name"]) == (0, ["prod"], "README.md")
@@ -130,6 +132,10 @@ def test_show_answers_offline_and_says_how_old_it_is(
     done = shell("show", NET)
     assert (done.code, "A net" in done.out, "is as it was exported" in done.err) == (0, True, True)
     assert "owner" in shell("label", "ls", NET).out
+    assert [line.split() for line in shell("label", "ls", MODEL).out.splitlines()] == [
+        ["KEY", "VALUE"],
+        ["license", "MIT"],
+    ]
     assert "hf:microsoft/resnet-18" in shell("lineage", "show", NET).out
 
 

@@ -195,12 +195,17 @@ def test_show_takes_every_reference_and_says_how_to_pull(shell: Shell, served: R
         assert f"artifact  {digest}\n" in told.out
         assert "weights   split from the code\n" in told.out
         assert "isolated  in a sandbox\n" in told.out
+        assert "size      code " in told.out
+        assert "inputs    x float32 [batch, 3, 4, 5]\n" in told.out
+        assert "dims      batch 1 to 32\n" in told.out
         assert f"pull     pt2hub pull {MODEL}@1\n" in told.out
         assert "aliases  prod\n" in told.out
     code, document = shell.json("show", MODEL)
     assert (code, document["aliases"], document["compatibility"]) == (0, ["prod"], {HERE: "runs here"})
     assert document["pull"] == f"pt2hub pull {MODEL}@1"
     told_of = document["artifacts"][HERE]
+    assert told_of["single_file_bytes"] > told_of["weights_bytes"] > 0
+    assert [(item["name"], item["shape"]) for item in told_of["inputs"]] == [("x", ["batch", 3, 4, 5])]
     assert {name: told_of[name] for name in ("weights", "isolation", "profile")} == {
         "weights": "split", "isolation": "sandbox", "profile": None,
     }  # fmt: skip

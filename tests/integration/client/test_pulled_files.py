@@ -146,6 +146,16 @@ def test_documentation_is_added_listed_read_and_removed(net: Path, shell: Shell,
     assert "LICENSE" in shell("file", "add", NET, "LICENSE").out
     assert shell("file", "get", NET, "LICENSE", "-o", "copy.txt").out == "copy.txt\n"
     assert (net / "copy.txt").read_text() == "MIT\n"
+    assert shell("file", "get", NET, "LICENSE", "-o", "-").out == "MIT\n"
+    assert not (net / "-").exists()
+    assert shell("file", "get", NET, "LICENSE", "-o", "-", "--json").code == 2
+    for wrong, problem in (
+        ("data", "is a folder"),
+        ("README.md:card", "not found"),
+        ("gone.txt", "not found"),
+    ):
+        told = shell("file", "add", NET, wrong)
+        assert (told.code, problem in told.err) == (1, True), told.err
     refused = shell("file", "get", NET, "LICENSE")
     assert (refused.code, "exists" in refused.err) == (1, True), "one's own is not replaced unasked"
     code, document = shell.json("file", "ls", NET)

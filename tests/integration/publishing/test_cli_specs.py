@@ -77,6 +77,35 @@ def test_a_wrong_spec_is_refused_with_file_line_and_column(
     assert (told.code, f"{file}, line " in told.err) == (1, True)
 
 
+@pytest.mark.parametrize("command", [("publish",), ("publish", "--dry-run")])
+def test_a_wrong_value_of_an_option_is_refused_with_the_option(
+    shell: Shell, served: Registry, tmp_path: Path, command: tuple[str, ...]
+) -> None:
+    served.worker("w1")
+    spec, odd = str(tmp_path / "resnet18.yaml"), tmp_path / "na:me.txt"
+    shell("spec", "init", spec)
+    odd.write_text("x")
+    for option, value, named in (
+        ("--label", "git.sha=main", "--label git.sha: Invalid value of label git.sha: 'main'"),
+        ("--label", "owner=", "--label owner: The value of label owner is empty"),
+        ("--label", "Owner=ada", "--label Owner: Invalid label key 'Owner'"),
+        (
+            "--derived-from",
+            "other:team/gone@1",
+            "--derived-from other:team/gone@1: Model team/gone not found",
+        ),
+        ("--derived-from", "made:team/gone@1", "--derived-from made:team/gone@1: Invalid derivation"),
+        ("--file", str(odd), "--file na:me.txt: Invalid file name 'na:me.txt'"),
+    ):
+        told = shell(*command, spec, option, value)
+        assert (told.code, told.err.startswith(f"pt2hub: {named}")) == (1, True), told.err
+        assert spec not in told.err
+    with (tmp_path / "resnet18.yaml").open("a") as file:
+        file.write("labels: {git.branch: ''}\nderived_from: ['hf:x']\n")
+    told = shell(*command, spec, "--label", "owner=ada")
+    assert told.err.startswith(f"pt2hub: {spec}, line"), "the spec's own label"
+
+
 def test_wait_ends_with_the_builds(shell: Shell, served: Registry) -> None:
     served.worker("w1")
     version = served.submit(targets=[HERE, GPU])

@@ -43,7 +43,8 @@ def test_labels_of_a_publication_are_no_part_of_its_identity_and_facts_stay(
     assert values(first.get_json()) == {"git.sha": SHA, "license": "MIT", "owner": "search"}
     again = publish(api, bearer, {"git.sha": OTHER_SHA, "owner": "vision"}).get_json()
     assert values(again) == {"git.sha": SHA, "license": "MIT", "owner": "vision"}
-    assert any(SHA in note and "stays" in note for note in again["notes"])
+    stays = f"Label git.sha of vision/resnet18@1 stays {SHA}: it states where the version comes from and is set once."
+    assert stays in again["notes"], "also where it was set after the first publication"
     assert "Label owner of vision/resnet18@1 changed from search to vision." in again["notes"]
     assert "owner" not in str(publish(api, bearer, {"owner": "vision"}).get_json()["notes"])
     (owner,) = [item for item in again["labels"] if item["key"] == "owner"]
@@ -99,6 +100,21 @@ def test_labels_change_one_by_one_and_only_as_expected(
     for document in ({"set": {"Owner": "x"}}, {"remove": ["Owner"]}, {"expected": {"Owner": None}}):
         assert change(422, **document)["detail"] == "Invalid label key 'Owner'"
     assert "too long (10,000 characters" in change(422, set={"owner": "x" * 10_000})["detail"]
+    for document, message in (
+        ({"set": {"owner": 3}}, "must be text"),
+        ({"set": ["owner"]}, "must be an object"),
+        ({"remove": "owner"}, "must be a list"),
+        ({"nothing": 1}, "unknown field"),
+        ({"expected": {"owner": ""}}, "the text is too short"),
+    ):
+        assert change(422, **document)["details"][0]["message"] == message
+    for limit, message, allowed in (
+        ("x", "must be a whole number", None),
+        ("0", "the number is out of range", "at least 1"),
+        ("1.5", "must be a whole number", None),
+    ):
+        (detail,) = api.get(f"/api/v1/models?limit={limit}").get_json()["details"]
+        assert (detail["message"], detail["allowed"]) == (message, allowed)
     change(404, f"/api/v1/models/{MODEL}/versions/2/labels", set={"a": "b"})
     change(422, set={f"k{number}": "v" for number in range(63)})
     assert values(change(200, remove=["stage", "missing"])) == {"run": "https://runs.example.org/1"}
@@ -178,7 +194,36 @@ def test_pages_of_a_search_follow_each_other_and_misspelled_labels_are_named(
     story.services.labels.change(MODEL, None, put={"cost-centre": "7"}, remove=[], expected={}, by=SERVER)
     wrong = api.get("/api/v1/models?label=cost-center=7")
     assert (wrong.status_code, wrong.get_json()["hint"]) == (422, "Did you mean cost-centre?")
-    assert api.get("/api/v1/models?label=note").status_code == 422, "a label of a version and of no model"
+    wrong = api.get("/api/v1/models?label=note")
+    assert (wrong.status_code, wrong.get_json()["hint"]) == (
+        422,
+        "Versions have it. To list them: pt2hub versions --where note",
+    )
+
+
+@pytest.mark.parametrize(
+    ("given", "hint"),
+    [
+        (SHA[:7], f"Did you mean git.sha={SHA}?"),
+        (SHA[:12].upper(), f"Did you mean git.sha={SHA}?"),
+        ("4f1c8a1", "No version has a git.sha that begins so; `git rev-parse` returns full hashes."),
+        ("main", "No version has a git.sha that begins so; `git rev-parse` returns full hashes."),
+        ("4f1c%", "No version has a git.sha that begins so; `git rev-parse` returns full hashes."),
+    ],
+)
+def test_an_abbreviated_commit_is_refused_with_the_commits_that_begin_so(
+    api: FlaskClient, story: Registry, given: str, hint: str
+) -> None:
+    other = "4f1c" + "0" * 36
+    story.submit(labels={"git.sha": other}, model="ads/net", dtype="bfloat16")
+    wrong = api.get("/api/v1/versions", query_string={"where": f"git.sha={given}"})
+    assert (wrong.status_code, wrong.get_json()["hint"]) == (422, hint)
+    assert wrong.get_json()["detail"].startswith("git.sha is compared whole: it must be a full hash")
+    for whole in (SHA, SHA.upper()):
+        assert api.get("/api/v1/versions", query_string={"where": f"git.sha={whole}"}).get_json()["versions"]
+    several = api.get("/api/v1/versions?where=git.sha=4f1c").get_json()
+    assert several["context"]["suggestions"] == [other, SHA]
+    assert api.get("/api/v1/models?label=git.sha=4f1c").get_json()["context"]["suggestions"] == []
 
 
 def test_labels_are_set_and_searched_for_from_a_shell_and_from_python(
@@ -191,13 +236,21 @@ def test_labels_are_set_and_searched_for_from_a_shell_and_from_python(
     assert (lost.code, "[label_changed]" in lost.err) == (1, True)
     shell("label", "set", f"{MODEL}@1", "stage=approved", "--expect", "stage=candidate")
     shell("label", "set", MODEL, "owner=search")
-    assert "search" in shell("label", "ls", MODEL).out
+    headings, owner = shell("label", "ls", MODEL).out.splitlines()
+    assert headings.split() == ["KEY", "VALUE", "BY", "SET"]
+    (document,) = shell.json("label", "ls", MODEL)[1]["labels"]
+    assert owner.split()[:2] == ["owner", "search"]
+    assert document["by"]["name"] in owner
+    assert shell("label", "ls", "vision/nothing").code == 1
     assert "stage    approved\n" in shell("show", f"{MODEL}@1").out
     for arguments in (("--where", "stage=approved"), (MODEL, "--where", f"git.sha={SHA}")):
         document = shell.json("versions", *arguments)[1]
         assert [(item["model"], item["number"]) for item in document["versions"]] == [(MODEL, 1)]
     assert "No version matches" in shell("versions", "--where", "stage=other").out
     assert MODEL in shell("models", "--label", "owner=search").out
+    nothing = shell("models", "--label", f"git.sha={SHA}").out
+    assert f"versions have such labels. To list them: pt2hub versions --where git.sha={SHA}" in nothing
+    assert "but versions" not in shell("models", "--label", "license=MIT").out
     shell("label", "rm", f"{MODEL}@1", "stage", "missing")
     assert {item.key for item in client.versions.get(MODEL, 1).labels} == {"git.sha"}
     assert shell("label", "set", f"{MODEL}@1", "stage").code == 2

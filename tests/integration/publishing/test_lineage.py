@@ -211,6 +211,11 @@ def test_a_version_that_reuses_code_with_other_weights_is_retrained_unless_its_p
     assert (second.automatic, str(second.by)) == (True, "server (server)")
     assert add(registry, MODEL, 2, f"fine-tuned:{MODEL}@1") == [f"{MODEL}@2 fine-tuned {MODEL}@1"]
     assert not registry.services.lineage.lineage(MODEL, 2).ancestors[0].automatic
+    for parent, left in ((f"{MODEL}@1", [f"{MODEL}@2 retrained {MODEL}@1"]), (f"{MODEL}@1", [])):
+        found = registry.services.lineage.change(MODEL, 2, add=[], remove=[parent], by=SERVER)
+        assert [item.automatic for item in found] == [True] * len(left), "the note itself can be removed"
+        assert lineage(registry, MODEL, 2)[0] == left
+    assert not registry.services.lineage.change(MODEL, 2, add=[], remove=[f"{MODEL}@1"], by=SERVER)
     registry.sql("TRUNCATE models CASCADE")
     registry.services.reindex.reindex()
     assert lineage(registry, MODEL, 2)[0] == [f"{MODEL}@2 retrained {MODEL}@1"], "as storage knows it"

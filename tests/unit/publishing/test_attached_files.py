@@ -24,6 +24,7 @@ from pt2hub.errors import (
     DuplicateFile,
     EmptyFile,
     InvalidFileName,
+    InvalidInput,
     InvalidMediaType,
     LockMismatch,
     NotFound,
@@ -209,7 +210,7 @@ def test_files_of_a_spec_are_found_beside_it_and_given_ones_come_first(tmp_path:
 def test_nothing_is_sent_before_every_file_is_found(tmp_path: Path) -> None:
     (tmp_path / "a").write_text("a")
     (tmp_path / "empty").touch()
-    for name, kind in {"none": NotFound, "empty": EmptyFile, ".": NotFound}.items():
+    for name, kind in {"none": NotFound, "empty": EmptyFile, ".": InvalidInput}.items():
         with pytest.raises(kind):
             upload_files({}, {"a.txt": tmp_path / "a", "b.txt": tmp_path / name}, tmp_path, pytest.fail)
     with pytest.raises(InvalidFileName):
@@ -220,17 +221,43 @@ def test_the_option_takes_kind_and_type_after_the_path(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "odd:card").touch()
-    given = ["x/labels.txt:text/plain", "v.dat:tokenizer", "w.dat:labels:text/csv", "odd:card", "none:thing"]
+    given = ["x/labels.txt:text/plain", "v.dat:tokenizer", "w.dat:labels:text/csv", "odd:card"]
+    (tmp_path / "x").mkdir()
+    for name in ("x/labels.txt", "v.dat", "w.dat", "odd:card", "x/v.dat"):
+        (tmp_path / name).touch()
     assert parse_files(given) == {
         "labels.txt": {"path": "x/labels.txt", "media_type": "text/plain"},
         "v.dat": {"path": "v.dat", "kind": "tokenizer"},
         "w.dat": {"path": "w.dat", "kind": "labels", "media_type": "text/csv"},
         "odd:card": {"path": "odd:card"},
-        "none:thing": {"path": "none:thing"},
     }
     with pytest.raises(DuplicateFile, match="given twice"):
-        parse_files(["x/a.txt", "y/a.txt"])
+        parse_files(["x/v.dat", "v.dat"])
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("none.json", "File 'none.json' not found"),
+        ("none.json:tokenizer", "File 'none.json' not found"),
+        ("none.json:nope", "File 'none.json:nope' not found"),
+        ("here.json:nope", "'nope' is neither a kind of file nor a media type"),
+        ("here.json:card:nope", "'nope' is neither a kind of file nor a media type"),
+        ("folder", "'folder' is a folder, and only files can be attached"),
+        ("folder/", "'folder' is a folder, and only files can be attached"),
+        (".", "'.' is a folder, and only files can be attached"),
+    ],
+)
+def test_an_option_that_names_no_file_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str, message: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "here.json").touch()
+    with pytest.raises(Pt2hubError) as caught:
+        parse_files([text])
+    assert (caught.value.message, caught.value.where) == (message, f"--file {text}")
+    assert caught.value.hint
 
 
 def test_links_have_the_names_and_go_with_their_blobs(tmp_path: Path) -> None:

@@ -29,7 +29,7 @@ NAME = "allowed: a module path or class name, such as encoder.layer.3 or BertLay
         (True, f"must be auto, none or a list of module paths and class names (given: true; {ALLOWED}"),
         (None, f"must be auto, none or a list of module paths and class names (given: null; {ALLOWED}"),
         ({"names": ["a"]}, "must be auto, none or a list of module paths and class names (given: {"),
-        ([], "too few items (given: []; allowed: at least 1 long)"),
+        ([], "too few items (given: []; allowed: at least 1 item)"),
         ([f"layer{number}" for number in range(65)], "too many items (given: "),
     ],
 )

@@ -62,6 +62,7 @@ def show(
     """Show a version, and which of its artifacts run on this machine."""
     from pt2hub.client.artifacts.origin import LastKnownResolutionWarning
     from pt2hub.client.client import Client
+    from pt2hub.rendering.signatures import signature_of
 
     with Client() as client, collect_warnings(LastKnownResolutionWarning) as warned:
         version = version_of(client, reference)
@@ -79,6 +80,12 @@ def show(
         "compatibility": compatibility,
         "artifacts": {
             target: {
+                "code_bytes": view.code_bytes,
+                "weights_bytes": view.weights_bytes,
+                "single_file_bytes": view.single_file_bytes,
+                "inputs": encode(signature.inputs) if (signature := signature_of(view)) else None,
+                "dims": encode(signature.dims) if signature else None,
+                "fixed": encode(signature.fixed) if signature else None,
                 "weights": view.weights_form,
                 "isolation": view.provenance.get("isolation"),
                 "regions": encode(view.regions),
@@ -215,6 +222,7 @@ def _print_build(
 ) -> None:
     from pt2hub.cli.tables import in_colour, print_fields
     from pt2hub.rendering.sheets import attempts, measurement, provenance_rows, state_text
+    from pt2hub.rendering.signatures import signature_rows
     from pt2hub.rendering.waits import format_note
     from pt2hub.wire.problems import from_dict
 
@@ -224,7 +232,11 @@ def _print_build(
     fields = [
         ("build", build.id + duration),
         ("artifact", build.artifact or ""),
-        *((*provenance_rows(artifact), *_speed_rows(artifact)) if artifact else ()),
+        *(
+            (*signature_rows(artifact), *provenance_rows(artifact), *_speed_rows(artifact))
+            if artifact
+            else ()
+        ),
         ("measured", measurement(build.measurement)),
         ("requested by", requester),
         ("retried by", str(build.retried_by or "")),

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import shutil
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
+import click
 import typer
 
 from pt2hub.cli import panels
-from pt2hub.cli.output import emit, shows_progress
+from pt2hub.cli.output import emit, is_json, shows_progress
 from pt2hub.cli.references import Reference, number_of
 from pt2hub.domain.attached_files.kinds import DOCUMENTATION_KINDS
 from pt2hub.rendering.quantities import format_bytes
@@ -20,6 +23,7 @@ if TYPE_CHECKING:
 
     from pt2hub.wire.files import FileList, FileView
 
+_STDOUT = Path("-")
 _Name = Annotated[str, typer.Argument(metavar="NAME", help="Name of the file, such as README.md.")]
 
 
@@ -48,6 +52,7 @@ def ls(reference: Reference) -> None:
     None,
     "pt2hub file get vision/resnet18@3 README.md",
     "pt2hub file get vision/resnet18@3 README.md -o card.md",
+    "pt2hub file get vision/resnet18@3 labels.txt -o -",
 )
 def get(
     reference: Reference,
@@ -55,7 +60,9 @@ def get(
     *,
     out: Annotated[
         Path | None,
-        typer.Option("--out", "-o", help="Where to write it; as a new file in this directory if omitted."),
+        typer.Option(
+            "--out", "-o", help="Where to write it, - for stdout; as a new file in this directory if omitted."
+        ),
     ] = None,
 ) -> None:
     """Download an attached file.
@@ -66,12 +73,18 @@ def get(
     from pt2hub.client.exports.destination import taken
     from pt2hub.domain.attached_files.names import check_name
 
+    to_stdout = out == _STDOUT
+    if to_stdout and is_json():
+        raise click.UsageError("-o - and --json both write to stdout; choose one.")
     wanted = out or Path(check_name(name))
     if out is None and wanted.exists():
         raise taken(wanted)
     with Client() as client:
         model, number = number_of(client, reference)
-        path = client.files.get(model, number, name, wanted, progress=shows_progress())
+        path = client.files.get(model, number, name, None if to_stdout else wanted, progress=shows_progress())
+    if to_stdout:
+        _write_to_stdout(path)
+        return
     emit({"name": name, "path": str(path)}, lambda console: console.print(str(path)))
 
 
@@ -118,6 +131,13 @@ def rm(reference: Reference, name: _Name) -> None:
         model, number = number_of(client, reference)
         found = client.files.remove(model, number, name)
     emit(found, lambda out: _print_changed(out, f"{model}@{number}", found))
+
+
+def _write_to_stdout(path: Path) -> None:
+    sys.stdout.flush()
+    with path.open("rb") as file:
+        shutil.copyfileobj(file, sys.stdout.buffer)
+    sys.stdout.buffer.flush()
 
 
 def print_files(out: Console, files: Sequence[FileView]) -> None:

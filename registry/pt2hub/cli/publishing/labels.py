@@ -97,19 +97,15 @@ def rm(
 
 def _read(client: Client, text: str) -> tuple[LabelView, ...]:
     from pt2hub.cli.references import subject_of
-    from pt2hub.wire.responses import LabelView
 
     model, number = subject_of(client, text)
-    if number is None:
-        found = client.models.get(model).labels
-        return tuple(LabelView(key, value) for key, value in sorted(found.items()))
-    return client.versions.get(model, number).labels
+    return client.labels.of_model(model) if number is None else client.versions.get(model, number).labels
 
 
 def _print(out: Console, labels: Sequence[LabelView]) -> None:
     from pt2hub.cli.tables import print_table
 
-    with_origin = any(item.at for item in labels)  # a model's own come without
+    with_origin = any(item.at for item in labels)  # a model's own come without from the records of a bundle
     headings = ("KEY", "VALUE", "BY", "SET") if with_origin else ("KEY", "VALUE")
     rows = [
         (item.key, one_line(item.value), str(item.by or NOTHING), format_local_time(item.at or None))[

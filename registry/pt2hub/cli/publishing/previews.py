@@ -23,14 +23,14 @@ def show(client: Client, spec: Path, files: SpecOptions) -> None:
     Raises:
         UsageError: The spec is invalid; the error names file, line and column.
     """
-    from pt2hub.cli.publishing.source_positions import in_file
+    from pt2hub.cli.publishing.option_errors import in_request
     from pt2hub.errors import UsageError
 
     try:
         given: SpecOptions = {**files, "progress": shows_progress()}
         found = client.preview(spec, **given)
     except UsageError as exc:
-        raise in_file(exc, spec) from exc
+        raise in_request(exc, spec, files) from exc
     emit(found, lambda out: _print(out, found, spec))
 
 

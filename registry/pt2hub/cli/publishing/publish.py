@@ -137,13 +137,13 @@ def publish(  # noqa: PLR0913  # each is an argument or option of the command li
 
 
 def _submit(client: Client, spec: Path, options: SpecOptions) -> VersionView:
-    from pt2hub.cli.publishing.source_positions import in_file
+    from pt2hub.cli.publishing.option_errors import in_request
     from pt2hub.errors import UsageError
 
     try:
         return client.publish(spec, **options)
     except UsageError as exc:
-        raise in_file(exc, spec) from exc
+        raise in_request(exc, spec, options) from exc
 
 
 def _follow_builds(client: Client, version: VersionView, until: Until) -> VersionView:

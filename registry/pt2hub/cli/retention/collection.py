@@ -82,6 +82,9 @@ def _print_report(out: Console, report: CollectionReport) -> None:
     marked = f"{format_count(report.marked, 'blob')} ({format_bytes(report.marked_bytes)})"
     if report.dry_run:
         out.print(f"Would mark {marked} that nothing needs.")
+        if report.in_grace:
+            kept = f"{format_count(report.in_grace, 'blob')} ({format_bytes(report.in_grace_bytes)})"
+            out.print(f"{kept} that nothing needs stay until their grace ends; a shorter one: --grace 1h")
     else:
         removed = f"{format_count(report.removed, 'blob')} ({format_bytes(report.removed_bytes)})"
         out.print(f"Marked {marked}, removed {removed} in {format_duration(report.seconds)}.")

@@ -119,11 +119,12 @@ def _print_deletion(out: Console, view: DeletionView, *, undecided: bool) -> Non
     """
     from pt2hub.rendering.quantities import format_bytes, format_count
 
-    for line in view.goes:
-        out.print(one_line(f"{'deleted' if view.deleted else 'goes'}: {line}"))
-    for item in view.kept:
+    for item in view.kept:  # first: with it, nothing of what follows goes
         for reason in item.reasons:
             out.print(one_line(f"{item.name} is kept because {reason}"))
+    verb = "deleted" if view.deleted else "would go" if view.kept else "goes"
+    for line in view.goes:
+        out.print(one_line(f"{verb}: {line}"))
     for note in view.notes:
         out.print(one_line(f"note: {note}"))
     if not view.notes:

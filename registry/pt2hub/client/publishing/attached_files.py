@@ -64,15 +64,11 @@ def existing_file(name: str, path: Path) -> Path:
     """Return the path of a file to attach.
 
     Raises:
-        NotFound: It is not there, or not a file.
+        NotFound: It is not there.
+        InvalidInput: It is a folder.
         EmptyFile: It is empty.
     """
-    if not path.is_file():
-        raise NotFound(
-            f"File {str(path)!r} not found",
-            where=f"files.{name[:80]}",
-            hint="Pass the path of a file that can be read.",
-        )
+    check_is_file(path, f"files.{name[:80]}")
     if path.stat().st_size == 0:
         raise EmptyFile(
             f"File {str(path)!r} is empty",
@@ -80,6 +76,25 @@ def existing_file(name: str, path: Path) -> Path:
             hint="Leave it out, or write its content.",
         )
     return path
+
+
+def check_is_file(path: Path, where: str) -> None:
+    """Check that a path leads to a file.
+
+    Raises:
+        NotFound: It does not exist.
+        InvalidInput: It is a folder.
+    """
+    if path.is_dir():
+        raise InvalidInput(
+            f"{str(path)!r} is a folder, and only files can be attached",
+            where=where,
+            hint=f"Attach its files one by one, or pack them: tar -cf {path.name or 'files'}.tar {path}",
+        )
+    if not path.is_file():
+        raise NotFound(
+            f"File {str(path)!r} not found", where=where, hint="Pass the path of a file that can be read."
+        )
 
 
 def _check(files: Mapping[str, Any]) -> None:

@@ -18,6 +18,7 @@ from pt2hub.domain.digests import DIGEST_PATTERN
 from pt2hub.domain.lineage import DEFAULT_DEPTH
 from pt2hub.errors import Offline
 from pt2hub.wire.evaluations import EvaluationPage
+from pt2hub.wire.responses import LabelList, LabelView
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -26,8 +27,9 @@ if TYPE_CHECKING:
     from pt2hub.client.records.version_records import VersionRecord
     from pt2hub.wire.lineage import DerivationView, LineageView
     from pt2hub.wire.resolution import ResolvedReference
+    from pt2hub.wire.responses import ModelView
 
-_MODEL = re.compile(r"/api/v1/models/([^/]+/[^/]+)(/evaluations)?")
+_MODEL = re.compile(r"/api/v1/models/([^/]+/[^/]+)(/evaluations|/labels)?")
 _VERSION = re.compile(r"/api/v1/models/([^/]+/[^/]+)/versions/([1-9][0-9]{0,8})(/files|/lineage)?")
 _ARTIFACT = re.compile(rf"/api/v1/artifacts/({DIGEST_PATTERN})")
 _RESOLVE = "/api/v1/resolve"
@@ -82,7 +84,10 @@ class OfflineTransport(Transport):
             records = self._records.of_model(found[1])
             if not records:
                 raise self._unknown(found[1])
-            return self._evaluations(records, query) if found[2] else self._noted(records[0]).model
+            if found[2] == "/evaluations":
+                return self._evaluations(records, query)
+            model = self._noted(records[0]).model
+            return _labels(model) if found[2] else model
         if found := _ARTIFACT.fullmatch(path):
             for record in self._records.every():
                 for item in record.artifacts:
@@ -132,6 +137,11 @@ class OfflineTransport(Transport):
         return Offline(
             f"pt2hub is offline, and {what} needs the server", where=self.url, hint="Unset PT2HUB_OFFLINE."
         )
+
+
+def _labels(model: ModelView) -> LabelList:
+    """Return the labels of a model; records do not know who set them."""
+    return LabelList(tuple(LabelView(key, value) for key, value in sorted(model.labels.items())))
 
 
 def limit_depth(lineage: LineageView, depth: int) -> LineageView:

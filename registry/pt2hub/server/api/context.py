@@ -13,6 +13,7 @@ from pt2hub.domain.codec import encode
 from pt2hub.errors import Detail, InvalidInput
 from pt2hub.server.config import ServerConfig
 from pt2hub.server.container import Container
+from pt2hub.server.services.validation_messages import format_limits, to_message
 from pt2hub.wire.documents import JSON_TYPE, parse_document
 
 if TYPE_CHECKING:
@@ -65,7 +66,7 @@ def caller() -> Actor:
 def wrong_fields(error: ValidationError) -> tuple[Detail, ...]:
     """Convert pydantic errors to details, at most `_MAX_DETAILS`."""
     return tuple(
-        Detail(".".join(map(str, item["loc"])), item["msg"], given=_given(item))
+        Detail(".".join(map(str, item["loc"])), to_message(item), _given(item), format_limits(item))
         for item in error.errors()[:_MAX_DETAILS]
     )
 

@@ -85,7 +85,7 @@ _READING = {
     About.LIST: ("labels.search", "models.models", "search.search", "usage.usage", "workers.workers"),
     About.PATH: (
         *("aliases.alias", "aliases.aliases", "aliases.moves", "artifacts.manifest", "models.model"),
-        *("files.file", "files.files"),
+        *("files.file", "files.files", "labels.labels_of_model"),
         *("lineage.lineage", "performance.evaluations"),
         *("performance.history", "performance.metrics", "policies.policy"),
         *("versions.version", "versions.versions"),

@@ -29,6 +29,12 @@ def search(query: VersionSearchQuery) -> Response:
     return render(container().catalog.search(query.where, after=query.after, limit=query.limit))
 
 
+@routes.get("/models/<team>/<name>/labels", responses={200: RootModel[LabelList]})
+def labels_of_model(path: ModelPath) -> Response:
+    """Return the labels of a model itself, with who set them; a version has its own in its document."""
+    return render(LabelList(container().labels.of_model(f"{path.team}/{path.name}")))
+
+
 @routes.patch(
     "/models/<team>/<name>/labels",
     responses={200: RootModel[LabelList]},

@@ -213,7 +213,14 @@ class CollectorService:
             session.execute(PATIENT)
             store = GarbageStore(session)
             marked, size = store.summary(grace=self._schedule.grace if grace is None else grace)
-            report = CollectionReport(dry_run=True, marked=marked, marked_bytes=size)
+            unneeded, whole = store.summary(grace=timedelta())
+            report = CollectionReport(
+                dry_run=True,
+                marked=marked,
+                marked_bytes=size,
+                in_grace=max(0, unneeded - marked),
+                in_grace_bytes=max(0, whole - size),
+            )
         return replace(self._with_totals(report), seconds=time.monotonic() - began)
 
     def _run(

@@ -31,6 +31,15 @@ class LabelService:
     def __init__(self, sessions: Sessions) -> None:
         self._sessions = sessions
 
+    def of_model(self, model: str) -> tuple[LabelView, ...]:
+        """Return the labels of a model itself by key, with who set them.
+
+        Raises:
+            NotFound: The model does not exist.
+        """
+        with self._sessions.begin() as session:
+            return LabelStore(session).views(not_found.require_model(session, model), None)
+
     def change(  # the change's parts, by name
         self,
         model: str,
@@ -102,7 +111,8 @@ def label_published(
     store.put(model_id, version.id, changed, by=by)
     name = f"{version.model}@{version.number}"
     stays = (
-        f"Label {key} stays {now[key][:_SHOWN]}: it was set when {name} was first published." for key in kept
+        f"Label {key} of {name} stays {now[key][:_SHOWN]}: it states where the version comes from and is set once."
+        for key in kept
     )
     changes = (
         f"Label {key} of {name} changed from {now[key][:_SHOWN]} to {value[:_SHOWN]}."

@@ -19,6 +19,7 @@ from pt2hub.server.db.stores.publishing.lineage import LineageStore, Parent
 from pt2hub.server.db.stores.publishing.versions import VersionStore
 from pt2hub.server.services import not_found
 from pt2hub.server.services.access import audit_log
+from pt2hub.server.services.builds.retrained_versions import note_retrained
 from pt2hub.wire.lineage import LineageView
 
 if TYPE_CHECKING:
@@ -95,6 +96,8 @@ class LineageService:
             before = store.of(version.id)
             store.remove(version.id, _readable_parents(remove))
             _derive(session, version, wanted, by.principal, where="add")
+            if remove and before and not any(automatic for _, automatic in before.values()):
+                _note_again(session, version)
             after = store.of(version.id)
             if after != before:
                 audit_log.record(
@@ -107,6 +110,15 @@ class LineageService:
                     after=_texts(after),
                 )
             return tuple(item.view for item in store.parents([version.id]))
+
+
+def _note_again(session: Session, version: StoredVersion) -> None:
+    """Record what pt2hub knows by itself of a version whose last parent was removed; it had given way to that parent."""
+    store = LineageStore(session)
+    for artifact in store.artifacts(version.id):
+        if store.of(version.id):
+            return
+        note_retrained(session, artifact)
 
 
 def check_parents(session: Session, derivations: Sequence[Derivation]) -> None:

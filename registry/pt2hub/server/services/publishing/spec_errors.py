@@ -13,6 +13,7 @@ from pydantic import BaseModel, ValidationError
 from pt2hub.domain.digests import canonical_json
 from pt2hub.domain.publishing.spec import Spec
 from pt2hub.errors import Detail, InvalidInput, walk
+from pt2hub.server.services.validation_messages import format_limits, is_type_error, to_message
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -24,33 +25,6 @@ if TYPE_CHECKING:
 _MAX_GIVEN_CHARS = 80
 MAX_DETAILS = 100
 """Problems that one error lists: a document may have tens of thousands of unknown fields."""
-_MESSAGES = {
-    "missing": "required field is missing",
-    "extra_forbidden": "unknown field",
-    "literal_error": "unknown value",
-    "string_pattern_mismatch": "invalid format",
-    "string_too_short": "the text is too short",
-    "string_too_long": "the text is too long",
-    "too_short": "too few items",
-    "too_long": "too many items",
-    "greater_than": "the number is out of range",
-    "greater_than_equal": "the number is out of range",
-    "less_than": "the number is out of range",
-    "less_than_equal": "the number is out of range",
-    "timezone_aware": "must be a time with its zone, such as 2026-11-22T11:00:00+01:00",
-}
-"""Messages for pydantic's errors; the allowed values are reported separately."""
-_TYPES = {
-    "string": "text",
-    "int": "a whole number",
-    "float": "a number",
-    "bool": "true or false",
-    "list": "a list",
-    "tuple": "a list",
-    "dict": "an object",
-    "model": "an object",
-    "datetime": "a time with its zone",
-}
 _DIGEST = "sha256: and 64 hex digits"
 _ARGUMENT = "an argument, such as x, or a path into one: batch.image in a dict, pair[0] in a list, state(0) in a tuple"
 _FORMS = {
@@ -89,17 +63,6 @@ _ADVICE = {
 }
 """Advice for fields whose values come from elsewhere."""
 _CODE_FIELDS = frozenset({"entry", "entry_is", "requirements"})
-_LIMITS = {
-    "ge": "at least {}",
-    "gt": "above {}",
-    "le": "at most {}",
-    "lt": "below {}",
-    "min_length": "at least {} long",
-    "max_length": "at most {} long",
-    "expected": "{}",
-    "allowed": "{}",
-}
-"""Texts for the limits that pydantic reports with an error."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -231,19 +194,15 @@ def _relevant(problems: list[tuple[str, ErrorDetails]]) -> dict[str, list[ErrorD
         by_path.setdefault(path, []).append(item)
     kept = {}
     for path, items in by_path.items():
-        meant = [item for item in items if not _is_type_error(item)]
+        meant = [item for item in items if not is_type_error(item)]
         deeper = any(other != path and other.startswith((f"{path}.", f"{path}[")) for other in by_path)
         if meant or not deeper:
             kept[path] = meant or items
     return kept
 
 
-def _is_type_error(item: ErrorDetails) -> bool:
-    return item["type"].endswith(("_type", "_parsing"))
-
-
 def _detail(path: str, items: list[ErrorDetails], form: Form) -> Detail:
-    messages = list(dict.fromkeys(_message(item) for item in items))
+    messages = list(dict.fromkeys(to_message(item) for item in items))
     allowed = (
         " or ".join(dict.fromkeys(text for item in items if (text := _allowed_values(item, form)))) or None
     )
@@ -256,30 +215,13 @@ def _detail(path: str, items: list[ErrorDetails], form: Form) -> Detail:
     )
 
 
-def _message(item: ErrorDetails) -> str:
-    if item["type"] in _MESSAGES:
-        return _MESSAGES[item["type"]]
-    wanted = _TYPES.get(item["type"].partition("_")[0]) if _is_type_error(item) else None
-    return f"must be {wanted}" if wanted else item["msg"]
-
-
 def _allowed_values(item: ErrorDetails, form: Form) -> str | None:
     if item["type"] == "extra_forbidden":
         return _list_fields(item["loc"], form)
     if item["type"] == "string_pattern_mismatch":
         field = next((part for part in reversed(item["loc"]) if part in _FORMS), None)
         return _FORMS[field] if isinstance(field, str) else f"matching {item['ctx']['pattern']}"
-    context = item.get("ctx", {})
-    if {"min", "max"} <= context.keys():
-        return f"{context['min']} to {context['max']}"
-    limits = [form.format(_plain(context[key])) for key, form in _LIMITS.items() if key in context]
-    return ", ".join(limits) or None
-
-
-def _plain(limit: object) -> str:
-    if isinstance(limit, float):
-        return f"{limit:g}"
-    return str(limit).replace("'", '"')  # strings in JSON's quotes, like the given value
+    return format_limits(item)
 
 
 def _list_fields(location: Sequence[int | str], form: Form) -> str:

@@ -65,6 +65,14 @@ class LabelStore:
         found = _readable(SQLLabel.id, on_versions=on_versions).where(SQLLabel.key == key)
         return self._session.scalar(found.limit(1)) is not None
 
+    def commits(self, key: str, beginning: str, *, on_versions: bool, limit: int) -> list[str]:
+        """Return the values of a label that begin with hexadecimal digits, in their order."""
+        # Digits sort before g in every collation, so that the index is used.
+        like = SQLLabel.value.between(beginning, f"{beginning}g")
+        found = _readable(SQLLabel.value, on_versions=on_versions).where(SQLLabel.key == key, like)
+        values = found.order_by(SQLLabel.value).limit(_MAX_LATEST).subquery().c.value
+        return list(self._session.scalars(select(values).distinct().order_by(values).limit(limit)))
+
     def known_keys(self, *, on_versions: bool) -> list[str]:
         """Return keys of the labels that were set last, for suggestions."""
         latest = _readable(SQLLabel.key, on_versions=on_versions).order_by(SQLLabel.id.desc())

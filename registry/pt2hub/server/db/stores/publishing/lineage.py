@@ -13,6 +13,8 @@ from pt2hub.domain.digests import Digest
 from pt2hub.domain.lineage import MAX_PARENTS, external_link
 from pt2hub.domain.principals import read_principal
 from pt2hub.server.db.reading import only_readable
+from pt2hub.server.db.schema import Artifact as SQLArtifact
+from pt2hub.server.db.schema import Build as SQLBuild
 from pt2hub.server.db.schema import Derivation as SQLDerivation
 from pt2hub.server.db.schema import Model as SQLModel
 from pt2hub.server.db.schema import Version as SQLVersion
@@ -136,6 +138,14 @@ class LineageStore:
         """Remove what pt2hub recorded by itself: a person knows better."""
         mine = (SQLDerivation.version_id == version_id, SQLDerivation.automatic)
         self._session.execute(delete(SQLDerivation).where(*mine))
+
+    def artifacts(self, version_id: int) -> list[Digest]:
+        """Return the digests of a version's artifacts, the first built first."""
+        mine = select(SQLArtifact.digest).join(SQLBuild, SQLBuild.id == SQLArtifact.build_id)
+        rows = mine.where(SQLBuild.version_id == version_id).order_by(
+            SQLArtifact.created_at, SQLArtifact.digest
+        )
+        return [Digest(digest) for digest in self._session.scalars(rows)]
 
     def find_same_code(self, artifact: Digest) -> tuple[int, Parent] | None:
         """Return the version of an artifact that reused code, and the earlier version whose code it is.

@@ -1,0 +1,84 @@
+"""Messages of pt2hub for pydantic's errors, whose own words are those of a library."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pydantic_core import ErrorDetails
+
+_MESSAGES = {
+    "missing": "required field is missing",
+    "extra_forbidden": "unknown field",
+    "literal_error": "unknown value",
+    "enum": "unknown value",
+    "string_pattern_mismatch": "invalid format",
+    "string_too_short": "the text is too short",
+    "string_too_long": "the text is too long",
+    "too_short": "too few items",
+    "too_long": "too many items",
+    "greater_than": "the number is out of range",
+    "greater_than_equal": "the number is out of range",
+    "less_than": "the number is out of range",
+    "less_than_equal": "the number is out of range",
+    "int_from_float": "must be a whole number",
+    "int_parsing_size": "the number is out of range",
+    "finite_number": "must be a finite number",
+    "timezone_aware": "must be a time with its zone, such as 2026-11-22T11:00:00+01:00",
+}
+"""Messages by type of error; the allowed values are reported separately."""
+_TYPES = {
+    "string": "text",
+    "int": "a whole number",
+    "float": "a number",
+    "bool": "true or false",
+    "list": "a list",
+    "tuple": "a list",
+    "dict": "an object",
+    "model": "an object",
+    "datetime": "a time with its zone",
+}
+_LIMITS = {
+    "ge": "at least {}",
+    "gt": "above {}",
+    "le": "at most {}",
+    "lt": "below {}",
+    "min_length": "at least {}",
+    "max_length": "at most {}",
+    "expected": "{}",
+    "allowed": "{}",
+}
+"""Texts for the limits that pydantic reports with an error."""
+_LENGTHS = frozenset({"min_length", "max_length"})
+
+
+def is_type_error(item: ErrorDetails) -> bool:
+    """Return whether a value is of another type than the field."""
+    return item["type"].endswith(("_type", "_parsing"))
+
+
+def to_message(item: ErrorDetails) -> str:
+    """Return what is wrong with a field."""
+    if item["type"] in _MESSAGES:
+        return _MESSAGES[item["type"]]
+    wanted = _TYPES.get(item["type"].partition("_")[0]) if is_type_error(item) else None
+    return f"must be {wanted}" if wanted else item["msg"]
+
+
+def format_limits(item: ErrorDetails) -> str | None:
+    """Return the values that a field allows; None if its error does not name them."""
+    context = item.get("ctx", {})
+    if {"min", "max"} <= context.keys():
+        return f"{context['min']} to {context['max']}"
+    limits = [form.format(_limit(item, key)) for key, form in _LIMITS.items() if key in context]
+    return ", ".join(limits) or None
+
+
+def _limit(item: ErrorDetails, key: str) -> str:
+    limit = item["ctx"][key]
+    if key in _LENGTHS:
+        unit = "character" if item["type"].startswith("string") else "item"
+        return f"{limit} {unit}{'' if limit == 1 else 's'}"
+    if isinstance(limit, float):
+        return f"{limit:g}"
+    return str(limit).replace("'", '"')  # strings in JSON's quotes, like the given value
