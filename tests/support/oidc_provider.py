@@ -103,7 +103,9 @@ class Provider:
 
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
         self.issuer = f"http://127.0.0.1:{self._server.server_port}"
-        threading.Thread(target=self._server.serve_forever, daemon=True).start()
+        threading.Thread(
+            target=self._server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True
+        ).start()
 
     def token(self, *, key: Any = None, header: dict[str, Any] | None = None, **claims: Any) -> str:
         """An ID token for this server, of a job on the main branch."""

@@ -179,7 +179,7 @@ def test_the_client_waits_for_its_turn_and_says_so(
 
     monkeypatch.setattr(rate_limits.time, "sleep", sleep)
     server = make_server("127.0.0.1", 0, create_app(services.services, config), threaded=True)
-    thread = threading.Thread(target=server.serve_forever, daemon=True)
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True)
     thread.start()
     token = services.services.access.create_token("client")
     url = f"http://127.0.0.1:{server.server_port}"

@@ -40,7 +40,7 @@ def test_github_is_asked_for_a_token_for_this_server(secret: str) -> None:
             pass
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
+    threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True).start()
     environ = {
         "ACTIONS_ID_TOKEN_REQUEST_URL": f"http://127.0.0.1:{server.server_port}/token?api-version=2",
         "ACTIONS_ID_TOKEN_REQUEST_TOKEN": secret,

@@ -126,7 +126,8 @@ def test_each_target_has_a_chart_with_its_own_axis_over_the_same_versions() -> N
 def test_the_page_says_in_one_sentence_what_changed_since_when_and_where() -> None:
     view, whole = targets({TARGET: [5.0] * 9, GPU: [1.0] * 9})
     assert (
-        answer_trends(chart(view, whole)).text == "The median latency has no flagged change on any of two targets."
+        answer_trends(chart(view, whole)).text
+        == "The median latency has no flagged change on any of two targets."
     )
     view, whole = targets({TARGET: [5.0] * 9, GPU: [1.0] * 9}, worse={GPU: 8})
     with app.test_request_context():
