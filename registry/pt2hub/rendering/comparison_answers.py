@@ -139,8 +139,9 @@ def _unmeasured(item: MetricComparison | None, after: str, before: str) -> str:
 def _at_batch(view: ComparisonView, item: MetricComparison) -> str:
     """Return the batch sizes where others of the metric did not change."""
     alike = [other for other in view.metrics if other.metric == item.metric]
-    same = [str(other.batch) for other in alike if other.outcome == item.outcome]
-    return f" at batch {join_words(same)}" if len(same) < len(alike) and item.batch else ""
+    same = [other.batch for other in alike if other.outcome == item.outcome]
+    sizes = sorted({batch for batch in same if batch})
+    return f" at batch {join_words(map(str, sizes))}" if len(same) < len(alike) and sizes else ""
 
 
 def _of_many(view: ComparisonView, found: Sequence[SpeedFinding]) -> str:
@@ -188,6 +189,8 @@ def describe_amount(found: Iterable[SpeedFinding]) -> str:
     """Return by how much something changed on targets where it did: `3.1 to 10.5 % faster`."""
     measured = (item for finding in found for item in (finding.least, finding.item) if item)
     items = sorted(measured, key=_strength)
+    if len({item.metric for item in items}) > 1:  # a latency and a throughput make no range
+        return "slower" if items[0].outcome == "worse" else "faster"
     low, high = _speed(items[0]), _speed(items[-1])
     if low == high:
         return high

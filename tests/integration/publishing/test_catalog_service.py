@@ -187,6 +187,20 @@ def test_builds_come_in_each_order_page_by_page_and_by_when_they_ended(registry:
     assert found(order=BuildOrder.LONGEST, days=7) == [long_, short]
     assert found(days=7) == [long_, short, queued]  # what is open is of today
 
+    registry.sql("UPDATE builds SET started_at = NULL WHERE id = %s", short)  # cancelled before it began
+    assert found(order=BuildOrder.LONGEST) == [old, long_]
+    catalog = registry.services.catalog
+    for order, last, rest in ((BuildOrder.ENDED, short, [long_, old]), (BuildOrder.LONGEST, old, [long_])):
+        page = catalog.builds(BuildFilter(order=order), limit=1)
+        assert [build.id for build in page.builds] == [last]
+        registry.sql("UPDATE builds SET state = 'queued', finished_at = NULL WHERE id = %s", last)
+        after = catalog.builds(BuildFilter(order=order), after=page.next).builds
+        assert [build.id for build in after] == rest  # although the last one was retried meanwhile
+        registry.sql("UPDATE builds SET state = 'failed', finished_at = now() WHERE id = %s", last)
+    for after in ("", "x,abc", "12,", "2026-01-01T00:00:00Z,abc"):
+        with pytest.raises(InvalidInput):
+            catalog.builds(BuildFilter(order=BuildOrder.LONGEST), after=after)
+
 
 def test_filters_that_can_match_nothing_are_refused(registry: Registry) -> None:
     registry.submit()

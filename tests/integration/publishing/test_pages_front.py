@@ -46,7 +46,7 @@ def test_an_empty_server_says_how_to_publish_and_that_nobody_works(web: FlaskCli
     assert "No models yet." in page.text
     assert "pt2hub spec init SPEC.yaml" in page.text
     assert "pt2hub publish SPEC.yaml --wait" in page.text
-    assert "0 workers for 0 targets" in page.text
+    assert "no live worker" in page.text
 
 
 def test_the_front_page_says_whether_production_is_fine_what_changed_and_what_failed(
@@ -68,7 +68,7 @@ def test_the_front_page_says_whether_production_is_fine_what_changed_and_what_fa
     assert "vision/resnet18@2 is 15.0 % slower since 2 on CPU v4" in page.text
     assert "vision/resnet18@3 failed on CPU v4" in page.text
     assert "compile_failed" in page.text
-    assert "1 failed in 7 days · 1 worse, 0 better of the versions of 30 days" in page.text
+    assert "1 failed in 7 days · 1 flagged as worse, 0 as better in 30 days" in page.text
     known = {
         f"/models/{MODEL}",
         f"/models/{MODEL}/versions/2",

@@ -49,6 +49,11 @@ def on(target: str, *metrics: MetricComparison) -> ComparisonView:
             "Version 16 is 10.5 to 20.0 % slower at batch 1 and 8 than version 15 on H100 · torch 2.13.",
         ),
         (
+            [item(batch=8, **WORSE), item(batch=1, **WORSE), item(**SAME)],
+            "bad",
+            "Version 16 is 10.5 % slower at batch 1 and 8 than version 15 on H100 · torch 2.13.",
+        ),
+        (
             [item(batch=1, **WORSE), item(batch=8, **BETTER)],
             "bad",
             "Version 16 is 10.5 % slower at batch 1 and 10.5 % faster at batch 8 than version 15 on H100 · torch 2.13.",
@@ -125,6 +130,10 @@ def test_nothing_is_called_unchanged_of_which_a_part_is_inconclusive() -> None:
                 "Version 16 is 10.5 % slower than version 15 on H100 · torch 2.13, "
                 "10.5 % faster on A100 · torch 2.13 and as fast, within the limit, on CPU v4 · torch 2.13."
             ),
+        ),
+        (
+            [item(**WORSE), item("throughput", "1/s", outcome="worse", ratio=0.9), item(**WORSE)],
+            "Version 16 is slower than version 15 on all three targets.",
         ),
         (
             [item(**SAME), item(**SAME), item(**SAME)],

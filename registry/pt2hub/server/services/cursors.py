@@ -33,12 +33,17 @@ def read(after: str, row: re.Pattern[str], things: str) -> tuple[datetime, str]:
     time, _, found = after.partition(_SEPARATOR)
     at = moment(time)
     if at is None or not row.fullmatch(found):
-        raise InvalidInput(
-            f"Invalid cursor {after[:80]!a} in the list of {things}",
-            where="after",
-            hint="Use the value of `next` from the previous page, or omit it to begin with the newest.",
-        )
+        raise invalid(after, things)
     return at, found
+
+
+def invalid(after: str, things: str) -> InvalidInput:
+    """Return the error about a cursor of another list."""
+    return InvalidInput(
+        f"Invalid cursor {after[:80]!a} in the list of {things}",
+        where="after",
+        hint="Use the value of `next` from the previous page, or omit it for the first page.",
+    )
 
 
 def decode_numbered(after: str, things: str) -> tuple[datetime, int]:

@@ -27,13 +27,16 @@ class ListAnswer:
     text: str
 
 
-def compose_list_answer(found: BuildPage, totals: Totals, *, is_filtered: bool) -> ListAnswer:
+def compose_list_answer(
+    found: BuildPage, totals: Totals, *, is_filtered: bool, is_first: bool = True
+) -> ListAnswer:
     """Return what goes on: `2 builds run, 3 wait, 1 failed in the last 7 days.`; or how many builds match."""
     if is_filtered:
         count = len(found.builds)
         if not count:
             return ListAnswer("calm", "No builds match.")
-        more = f"The first {count} builds that match." if found.next else ""
+        which = "first" if is_first else "next"
+        more = f"The {which} {count} builds that match." if found.next or not is_first else ""
         return ListAnswer(
             "calm", more or f"{format_count(count, 'build')} {'matches' if count == 1 else 'match'}."
         )

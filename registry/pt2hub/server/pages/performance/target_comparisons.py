@@ -7,13 +7,7 @@ from typing import TYPE_CHECKING
 
 from flask import url_for
 
-from pt2hub.rendering.comparison_answers import (
-    Answer,
-    answer_comparison,
-    changed_subjects,
-    describe_amount,
-    find_speed,
-)
+from pt2hub.rendering.comparison_answers import Answer, answer_comparison, changed_subjects, find_speed
 from pt2hub.rendering.comparison_words import outcome_word
 from pt2hub.rendering.comparisons import comparison_row
 from pt2hub.rendering.reasons import NOTHING
@@ -112,5 +106,6 @@ def _row(view: ComparisonView, before: str, after: str) -> TargetRow:
     name, one, other, change, _, _ = comparison_row(item)
     word = found.state if found.state == "mixed" else outcome_word(item)
     outcome = "worse" if found.state == "mixed" else item.outcome
-    amount = describe_amount([found]) if found.least else change.partition(" (")[0]
-    return TargetRow(target, outcome, word, name, amount, one, other, others, interval(item), href)
+    return TargetRow(
+        target, outcome, word, name, change.partition(" (")[0], one, other, others, interval(item), href
+    )

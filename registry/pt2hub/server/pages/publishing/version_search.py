@@ -100,7 +100,7 @@ class VersionQuery(BaseModel):
 
 @routes.get("/versions")
 def versions() -> Response:
-    """List the versions that meet all conditions, the newest first unless the oldest are asked for."""
+    """List the versions that meet all conditions, newest first unless `sort=oldest`."""
     query = VersionQuery.read()
     after = query_number("after", 1, _MAX_CURSOR, what="cursor", hint="Use the link to the next page.")
     found, error = FoundVersions(()), None
@@ -118,7 +118,7 @@ def versions() -> Response:
         query=query,
         states=[state.value for state in Readiness],
         choices=container().overview.choices(),
-        answer=compose_answer(found, is_filtered=bool(query.chosen)),
+        answer=compose_answer(found, is_filtered=bool(query.chosen), is_first=after is None),
         found=found,
         after=after,
         next_href=_next_href(query, found),
@@ -130,15 +130,16 @@ def _next_href(query: VersionQuery, found: FoundVersions) -> str | None:
     return url_for("pages.versions", **given) if found.next else None
 
 
-def compose_answer(found: FoundVersions, *, is_filtered: bool) -> str:
+def compose_answer(found: FoundVersions, *, is_filtered: bool, is_first: bool = True) -> str:
     """Return how many versions are shown, and their states: `12 versions match: 10 ready, 2 failed`."""
     count = len(found.versions)
     if not count:
         return "No version matches." if is_filtered else "No versions yet."
     states = Counter(version.readiness for version in found.versions)
     parts = [f"{states[state]} {state}" for state in Readiness if states[state]]
-    if found.next:
-        head = f"The first {count} versions" + (" that match" if is_filtered else "")
+    if found.next or not is_first:
+        which = "first" if is_first else "next"
+        head = f"The {which} {format_count(count, 'version')}" + (" that match" if is_filtered else "")
     else:
         head = format_count(count, "version") + (f" match{'es' if count == 1 else ''}" if is_filtered else "")
     return f"{head}: {', '.join(parts)}."

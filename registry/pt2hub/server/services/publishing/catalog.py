@@ -20,8 +20,9 @@ from pt2hub.server.db.stores.publishing.catalog import CatalogStore
 from pt2hub.server.db.stores.publishing.labels import LabelStore
 from pt2hub.server.db.stores.publishing.version_search import VersionSearchStore
 from pt2hub.server.db.stores.publishing.versions import VersionStore
-from pt2hub.server.services import cursors, not_found
+from pt2hub.server.services import not_found
 from pt2hub.server.services.access import audit_log
+from pt2hub.server.services.publishing import build_places
 from pt2hub.server.services.publishing.descriptions import plain
 from pt2hub.server.services.suggestions import suggest_words
 from pt2hub.wire.responses import BuildPage, FoundVersions, ModelPage, ModelView, VersionPage
@@ -40,7 +41,6 @@ if TYPE_CHECKING:
 DEFAULT_LIMIT = 100
 MAX_LIMIT = 1000
 MAX_DESCRIPTION_CHARS = 2000
-_ID = re.compile(r"[A-Za-z0-9-]{1,64}")
 _BEGINNING = re.compile(r"[0-9a-f]{4,64}")
 """A commit's abbreviated hash, which Git takes from four digits on."""
 _MAX_COMMITS = 3
@@ -196,7 +196,7 @@ class CatalogService:
             UnknownTarget: The target's name is malformed.
             NotFound: The model or version does not exist.
         """
-        begin = cursors.read(after, _ID, "builds") if after is not None else None
+        begin = build_places.decode(wanted.order, after) if after is not None else None
         with self._sessions.begin() as session:
             _check(session, wanted)
             found = BuildViewStore(session).page(
@@ -204,7 +204,7 @@ class CatalogService:
             )
         page = tuple(found[:limit])
         return BuildPage(
-            page, next=cursors.encode(page[-1].created_at, page[-1].id) if len(found) > limit else None
+            page, next=build_places.encode(wanted.order, page[-1]) if len(found) > limit else None
         )
 
 

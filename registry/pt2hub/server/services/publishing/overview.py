@@ -107,12 +107,12 @@ class OverviewService:
         with self._sessions.begin() as session:
             store = AttentionStore(session, team)
             failed = store.failed()
-            told = {(item.model, item.number) for item in failed if item.is_measuring}
+            unmeasurable = {(item.model, item.number) for item in failed if item.is_measuring}
             return Attention(
                 store.regressions(),
                 failed,
                 store.queues(self._heartbeat_timeout),
-                tuple(item for item in store.unmeasured() if (item.model, item.number) not in told),
+                tuple(item for item in store.unmeasured() if (item.model, item.number) not in unmeasurable),
                 store.has_production(),
                 store.damaged(),
             )

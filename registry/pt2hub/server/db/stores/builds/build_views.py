@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 
 _MAX_COUNTED_ONE_BY_ONE = 4
 """Up to so many positions are counted one by one; more are cheaper to rank together."""
+_OPEN = (BuildState.QUEUED, BuildState.RUNNING)
 _KEYS: dict[
     BuildOrder, tuple[ColumnElement[Any] | InstrumentedAttribute[Any], InstrumentedAttribute[str]]
 ] = {
@@ -83,14 +84,14 @@ class BuildViewStore:
         self,
         wanted: BuildFilter,
         *,
-        after: tuple[datetime, str] | None,
+        after: tuple[datetime | timedelta, str] | None,
         limit: int,
         heartbeat_timeout: timedelta,
     ) -> list[BuildView]:
         """Return the builds that may be read, in the wanted order, without their steps.
 
         Args:
-            after: When the previous page's last build was created, and its id; None for the first page.
+            after: What the previous page's last build was sorted by, and its id; None for the first page.
         """
         key = _KEYS[wanted.order]
         in_order = list(key) if wanted.order is BuildOrder.OLDEST else [column.desc() for column in key]
@@ -105,7 +106,8 @@ class BuildViewStore:
         if limits := only_readable(SQLModel.name):
             chosen = chosen.join(SQLModel, SQLModel.id == SQLVersion.model_id).where(*limits)
         if after is not None:
-            chosen = chosen.where(_follows(wanted.order, after))
+            place = tuple_(*key)
+            chosen = chosen.where(place > after if wanted.order is BuildOrder.OLDEST else place < after)
         statement = _select_views(heartbeat_timeout).where(SQLBuild.id.in_(chosen)).order_by(*in_order)
         rows = self._session.execute(statement).all()
         positions, measured = self._positions(rows), self._measurement_states(rows)
@@ -149,12 +151,11 @@ class BuildViewStore:
         }
         conditions = [column == value for column, value in given.items() if value is not None]
         if wanted.days is not None:
+            # Not by `finished_at IS NULL`, for which there is no index.
             recent = SQLBuild.finished_at > func.now() - timedelta(days=wanted.days)
-            conditions.append(or_(recent, SQLBuild.finished_at.is_(None)))
+            conditions.append(or_(recent, SQLBuild.state.in_(_OPEN)))
         if wanted.order in (BuildOrder.ENDED, BuildOrder.LONGEST):
-            conditions.append(SQLBuild.finished_at.is_not(None))
-        if wanted.order is BuildOrder.LONGEST:
-            conditions.append(SQLBuild.started_at.is_not(None))
+            conditions.append(_KEYS[wanted.order][0].is_not(None))
         if wanted.model is not None:
             # By its id: from a name PostgreSQL cannot estimate whether the model has one build or nearly all of them.
             row = self._session.scalar(select(SQLModel.id).where(SQLModel.name == wanted.model))
@@ -169,17 +170,6 @@ class BuildViewStore:
         statement = _count_positions() if len(queued) <= _MAX_COUNTED_ONE_BY_ONE else _rank_queues(queued)
         ids = {"ids": [build.id for build in queued]}
         return {build_id: position for build_id, position in self._session.execute(statement, ids)}  # noqa: C416  # rows are not pairs to mypy
-
-
-def _follows(order: BuildOrder, after: tuple[datetime, str]) -> ColumnElement[bool]:
-    """Return the condition for builds after the last one of a page, which may have been retried since."""
-    key = tuple_(*_KEYS[order])
-    if order is BuildOrder.NEWEST:
-        return key < after
-    if order is BuildOrder.OLDEST:
-        return key > after
-    last = select(*_KEYS[order]).where(SQLBuild.id == after[1]).subquery()
-    return key < select(*last.c).scalar_subquery()
 
 
 @functools.cache

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from sqlalchemy import text
 
 from pt2hub.domain.builds import BuildKind
+from pt2hub.domain.performance.measurements import MEASURED_BY
 from pt2hub.server.db.reading import readable
 from pt2hub.server.db.stores.publishing.model_list import regression
 from pt2hub.server.db.stores.publishing.production import IN_FORCE, IS_PRODUCTION, WORST
@@ -56,11 +57,16 @@ _FAILED = text(f"""
             WHERE newer.model_id = versions.model_id AND newer.number > versions.number
         ) OR failed.kind = 'measure'
             AND EXISTS (SELECT FROM aliases WHERE aliases.version_id = versions.id AND {IS_PRODUCTION})
-            AND NOT EXISTS (SELECT FROM series_points WHERE artifact = failed.request ->> 'artifact')
+            AND EXISTS (SELECT FROM artifacts WHERE digest = failed.request ->> 'artifact')
+            AND NOT EXISTS (
+                SELECT FROM measurements AS figure JOIN series ON series.id = figure.series_id
+                WHERE figure.artifact = failed.request ->> 'artifact' AND figure.run IS NOT NULL
+                    AND series.metric = :metric AND series.implementation = 'artifact'
+            )
             AND NOT EXISTS (
                 SELECT FROM builds AS later
                 WHERE later.version_id = failed.version_id AND later.kind = 'measure'
-                    AND later.request ->> 'artifact' = failed.request ->> 'artifact'
+                    AND later.state <> 'cancelled' AND later.request ->> 'artifact' = failed.request ->> 'artifact'
                     AND (later.created_at, later.id) > (failed.created_at, failed.id)
             )
     )
@@ -154,7 +160,7 @@ class AttentionStore:
                 stamp(row.at),
                 is_measuring=row.kind == BuildKind.MEASURE,
             )
-            for row in self._session.execute(_FAILED, self._given)
+            for row in self._session.execute(_FAILED, {**self._given, "metric": MEASURED_BY})
         )
 
     def queues(self, heartbeat_timeout: timedelta) -> tuple[IdleQueue, ...]:
