@@ -65,6 +65,10 @@ def test_the_front_page_says_whether_production_is_fine_what_changed_and_what_fa
     served.services.aliases.move(MODEL, "prod", 2, expected=1, reason="second", by=Actor("t"))
     page = read(web, "/")
     assert "1 model in production is slower than before; 1 build failed." in page.text
+    assert (
+        "Production is 15.0 % slower at batch 2 since version 2 on CPU v4"
+        in read(web, f"/models/{MODEL}").text
+    )
     assert "vision/resnet18@2 is 15.0 % slower since 2 on CPU v4" in page.text
     assert "vision/resnet18@3 failed on CPU v4" in page.text
     assert "compile_failed" in page.text
@@ -136,7 +140,7 @@ def test_models_come_in_pages_and_only_the_first_says_what_goes_on(
     address, seen = "/", []
     while address:
         page = read(web, address)
-        assert ("workers for" in page.text) == (address == "/")
+        assert ("no live worker" in page.text) == (address == "/")
         seen += [link for link in page.links if link.startswith("/models/") and link.count("/") == 3]
         address = next((link for link in page.links if link.startswith("/?after=")), "")
     assert seen == [f"/models/team/m{number:02}" for number in range(1, 61)]

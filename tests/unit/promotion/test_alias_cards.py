@@ -36,7 +36,7 @@ def test_a_card_says_what_the_last_move_changed_and_where_a_rollback_leads() -> 
     assert (alike.back, alike.outcome, alike.speed) == (
         15,
         "same",
-        "As fast as version 15 on H100 · torch 2.13, within the limit",
+        "1.0 % slower than version 15 on H100 · torch 2.13, below the limit of 2 %",
     )
     assert (new.back, new.outcome, new.speed, new.is_production) == (None, "", "", False)
     (noisy,) = compose_cards([alias("prod", 16, 30)], SPEEDS)
@@ -56,7 +56,7 @@ def test_production_is_the_shortest_name_that_is_on_a_version() -> None:
 
 def test_a_newer_version_is_as_fast_slower_or_not_measured() -> None:
     assert describe_newer(SPEEDS, 17, 16) == "8.9 % slower on H100 · torch 2.13"
-    assert describe_newer(SPEEDS, 16, 15) == "as fast on H100 · torch 2.13"
+    assert describe_newer(SPEEDS, 16, 15) == "speeds within 2 % on H100 · torch 2.13"
     assert (
         describe_newer(SPEEDS, 18, 16) == describe_newer(SPEEDS, 30, 16) == describe_newer(None, 17, 16) == ""
     )

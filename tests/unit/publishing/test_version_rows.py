@@ -28,8 +28,9 @@ def test_a_row_says_how_a_version_compares_with_production() -> None:
     rows = compose_rows([version(3), version(2), version(1)], [H100, L4], SPEEDS, 1)
     slower, alike, production = (row.speed for row in rows)
     assert (slower.value, slower.outcome, slower.change) == ("12 ms", "worse", "20.0 % slower")
-    assert slower.exact == "20.0 % slower than version 1"
-    assert (alike.outcome, alike.change) == ("same", "within the limit")
+    assert slower.note == "20.0 % slower than version 1"
+    assert alike.outcome == "same"
+    assert alike.note == f"{alike.change} than version 1, below the limit of 2 %"
     assert (production.value, production.outcome, production.change) == ("10 ms", "", "")
 
 

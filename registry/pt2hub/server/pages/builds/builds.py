@@ -146,7 +146,9 @@ def builds() -> Response:
         "open": any_open(found.builds),
         "notes_of": _notes,
         "targets": [target.name for target in services.workers.targets()],
-        "answer": compose_list_answer(found, services.overview.totals(), is_filtered=bool(query.chosen), is_first=not query.after),
+        "answer": compose_list_answer(
+            found, services.overview.totals(), is_filtered=bool(query.chosen), is_first=not query.after
+        ),
         **_TEXT_FUNCTIONS,
     }
     if request.args.get("part") and not error:

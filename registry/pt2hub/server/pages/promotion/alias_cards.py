@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from pt2hub.rendering.alias_answers import count_forced, is_production, rollback_version, sort_aliases
+from pt2hub.rendering.reasons import percentage
 from pt2hub.rendering.targets import short_target
 from pt2hub.server.pages.promotion.speed_texts import describe_speed
+from pt2hub.server.pages.template_filters import upper_first
 from pt2hub.wire.responses import AliasView
 
 if TYPE_CHECKING:
@@ -52,16 +55,11 @@ def compose_card(alias: AliasView, speeds: VersionSpeeds | None) -> AliasCard:
     back = rollback_version(alias.last) if alias.number else None
     speed = describe_speed(speeds, alias.number or 0, back)
     where = f" on {short_target(speeds.target)}" if speeds else ""
-    words = {
-        "": "",
-        "same": f"As fast as version {back}{where}, {speed.change}",
-        "inconclusive": f"{speed.exact}{where}, which may be noise",
-    }
     return AliasCard(
         alias,
         back,
         count_forced(alias.last),
-        words.get(speed.outcome, f"{speed.exact}{where}"),
+        f"{upper_first(speed.beside)}{where}{speed.caveat}" if speed.outcome else "",
         speed.outcome,
         is_production(alias.name),
     )
@@ -74,5 +72,5 @@ def describe_newer(speeds: VersionSpeeds | None, ready: int | None, number: int 
     speed = describe_speed(speeds, ready, number)
     if speed.outcome in ("", "inconclusive"):
         return ""
-    change = "as fast" if speed.outcome == "same" else speed.change
-    return f"{change} on {short_target(speeds.target)}"
+    alike = f"speeds within {percentage(math.expm1(speeds.least))}"
+    return f"{alike if speed.outcome == 'same' else speed.change} on {short_target(speeds.target)}"

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from pt2hub.rendering.changes import format_change
+from pt2hub.rendering.changes import SAME, format_change
 from pt2hub.rendering.quantities import quantity
+from pt2hub.rendering.reasons import percentage
 
 if TYPE_CHECKING:
     from pt2hub.server.views.version_speeds import VersionSpeeds
-
-_WORDS = {"same": "within the limit", "inconclusive": "inconclusive"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,14 +21,21 @@ class SpeedText:
     Attributes:
         value: Its latency, with the unit; empty where it is not measured.
         outcome: `better`, `worse`, `same` or `inconclusive` beside the other version; empty where they are not compared.
-        change: The change in words: `3.1 % faster`, `within the limit`, or `inconclusive`.
-        exact: The change as it is, for hovering.
+        change: The change in words: `3.1 % faster`, or `no change`.
+        beside: The change and the other version: `3.1 % faster than version 3`.
+        caveat: What it means, after a comma; empty where it counts. Two values do not tell a small change from noise.
     """
 
     value: str = ""
     outcome: str = ""
     change: str = ""
-    exact: str = ""
+    beside: str = ""
+    caveat: str = ""
+
+    @property
+    def note(self) -> str:
+        """The change and what it means, for hovering."""
+        return self.beside + self.caveat
 
 
 def describe_speed(speeds: VersionSpeeds | None, number: int, before: int | None) -> SpeedText:
@@ -41,6 +48,8 @@ def describe_speed(speeds: VersionSpeeds | None, number: int, before: int | None
     outcome, ratio = speeds.outcome(number, before), speeds.ratio(number, before)
     if not outcome or ratio is None:
         return SpeedText(value)
-    exact = format_change(ratio, speeds.metric, speeds.unit)
-    change = _WORDS.get(outcome, exact)
-    return SpeedText(value, outcome, change, f"{exact} than version {before}")
+    change = format_change(ratio, speeds.metric, speeds.unit)
+    beside = f"{change} {'from' if change == SAME else 'than'} version {before}"
+    limit = percentage(math.expm1(speeds.least))
+    caveats = {"same": f", below the limit of {limit}", "inconclusive": ", which may be noise"}
+    return SpeedText(value, outcome, change, beside, caveats.get(outcome, ""))

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from pt2hub.domain.builds import Readiness
+from pt2hub.rendering.changes import SAME
 from pt2hub.server.pages.promotion.speed_texts import describe_speed
 
 if TYPE_CHECKING:
@@ -41,7 +42,7 @@ def compose_choices(
 
 def _label(version: VersionSummary, speeds: VersionSpeeds | None, production: int | None) -> str:
     speed = describe_speed(speeds, version.number, production)
-    beside = {"same": "of", "inconclusive": "beside"}.get(speed.outcome, "than")
+    beside = "from" if speed.change == SAME else "than"
     change = f"{speed.change} {beside} {production}" if speed.change else ""
     partly = "partly ready" if version.readiness == Readiness.PARTIAL else ""
     return " · ".join(

@@ -7,9 +7,13 @@ from http import HTTPStatus
 from typing import TYPE_CHECKING
 
 from pt2hub.domain.builds import BuildState
+from pt2hub.domain.performance.measurements import MEASURED_BY
 from pt2hub.errors import UsageError
 from pt2hub.rendering.alias_answers import answer_model, sort_aliases
+from pt2hub.rendering.changes import format_change
+from pt2hub.rendering.comparison_answers import Answer
 from pt2hub.rendering.promotions import protection_rows
+from pt2hub.rendering.targets import short_target
 from pt2hub.server.api.context import container
 from pt2hub.server.api.problems import status_of
 from pt2hub.server.pages.blueprint import routes
@@ -30,7 +34,7 @@ if TYPE_CHECKING:
 
     from flask import Response
 
-    from pt2hub.rendering.comparison_answers import Answer
+    from pt2hub.server.views.overview import Regression
     from pt2hub.server.views.version_speeds import VersionSpeeds
     from pt2hub.wire.responses import AliasView, ModelView, VersionSummary
 
@@ -123,7 +127,20 @@ def _answer(
     state = next((item.readiness for item in versions if item.number == view.newest), None)
     newest, number = view.newest_ready, main.number if main else None
     is_slower = bool(speeds and newest and number and speeds.outcome(newest, number) == "worse")
-    return answer_model(view, main, state, describe_newer(speeds, newest, number), is_slower=is_slower)
+    answer = answer_model(view, main, state, describe_newer(speeds, newest, number), is_slower=is_slower)
+    regression = container().overview.regression(view.name)
+    if regression is None or main is None or regression.production != number:
+        return answer
+    return Answer("bad", f"{answer.text} {_describe(regression)}")
+
+
+def _describe(regression: Regression) -> str:
+    """Return what got worse in production: `Production is 21.8 % slower at batch 1 since version 3 on H100.`."""
+    change = format_change(regression.ratio, regression.metric, regression.unit)
+    batch = f" at batch {regression.batch}" if regression.batch else ""
+    metric = "" if regression.metric == MEASURED_BY else f"has {regression.metric} "
+    what = f"{metric or 'is '}{change}{batch}"
+    return f"Production {what} since version {regression.number} on {short_target(regression.target)}."
 
 
 def _list_values(

@@ -20,7 +20,7 @@ from pt2hub.errors import BlobDamaged, NotFound, Pt2hubError
 from pt2hub.rendering.lineage import ancestor_tree, descendant_tree
 from pt2hub.rendering.promotions import check_rows
 from pt2hub.rendering.sheets import attempts, isolation_text, state_text
-from pt2hub.rendering.targets import name_platforms
+from pt2hub.rendering.targets import name_platforms, short_target
 from pt2hub.rendering.waits import Piece, compose_note
 from pt2hub.server.api.context import container
 from pt2hub.server.api.visitors import visitor
@@ -101,6 +101,12 @@ class Row:
     report: VerificationReport | None = None
     isolation: str | None = None
     damaged: tuple[DamagedPart, ...] = ()
+
+    @property
+    def batch(self) -> int | None:
+        """Batch size of its artifact's latency; None where there is none."""
+        latency = self.artifact.latency if self.artifact else None
+        return latency.batch if latency else None
 
     @property
     def is_unmeasured(self) -> bool:
@@ -271,15 +277,15 @@ def _row(build: BuildView, artifact: ArtifactSummary | None) -> Row:
 
 def _pulls(view: VersionView, rows: tuple[Row, ...]) -> dict[str, str]:
     """Return commands that load the version by label, the shortest first; none without an artifact."""
-    first = next((row.artifact for row in rows if row.artifact), None)
-    if first is None:
+    first = next((row for row in rows if row.artifact), None)
+    if first is None or first.artifact is None:
         return {}
     name = f"{view.model}@{view.number}"
-    url = url_for("blobs.model", digest=first.digest, _external=True)
+    url = url_for("blobs.model", digest=first.artifact.digest, _external=True)
     return {
         "Python": f'import pt2hub\nmodel = pt2hub.load("{name}")',
         "CLI": f"pt2hub pull {name}",
         "As one file": f"pt2hub pull {name} -o model.pt2",
         "Lock": f"pt2hub lock {name}",
-        "curl": f"curl --fail --output model.pt2 {url}",
+        f"curl, for {short_target(first.build.target)}": f"curl --fail --output model.pt2 {url}",
     }

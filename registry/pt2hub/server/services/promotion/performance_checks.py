@@ -34,6 +34,8 @@ if TYPE_CHECKING:
 
 _MEASURABLE = frozenset({"environment_differs", "too_noisy", "too_few", "not_measured"})
 """Reasons for an inconclusive comparison for which measuring again may help."""
+_SHOWN_DIFFERENCE = 0.001
+"""Difference of ratios that readers of two times would notice."""
 _OPEN = frozenset({BuildState.QUEUED, BuildState.RUNNING})
 
 
@@ -199,6 +201,8 @@ def _values(found: MetricComparison) -> str:
     now, before = (
         "-" if value is None else quantity(value, found.unit) for value in (found.after, found.before)
     )
-    if found.ratio and found.before and found.after and (found.ratio > 1) != (found.after > found.before):
-        return f"{now}, side by side"  # a median of ratios and a ratio of medians may differ in direction
+    if found.ratio and found.before and found.after:
+        alone = found.after / found.before
+        if abs(found.ratio - alone) > _SHOWN_DIFFERENCE:  # a median of ratios is no ratio of medians
+            return f"side by side; on their own {now} and {before}"
     return f"{now}, was {before}"

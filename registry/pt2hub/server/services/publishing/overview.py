@@ -13,6 +13,7 @@ from pt2hub.server.db.stores.publishing.catalog import CatalogStore
 from pt2hub.server.db.stores.publishing.labels import LabelStore
 from pt2hub.server.db.stores.publishing.model_list import ModelListStore
 from pt2hub.server.db.stores.publishing.overview import OverviewStore
+from pt2hub.server.services import not_found
 from pt2hub.server.services.suggestions import suggest_words
 from pt2hub.server.views.attention import Attention
 from pt2hub.server.views.overview import ModelFilter, ModelOverview, OverviewPage
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
     from pt2hub.domain.version_filters import LabelFilter
     from pt2hub.server.db.engine import Sessions
     from pt2hub.server.db.stores.publishing.model_list import ListedModel
-    from pt2hub.server.views.overview import FilterChoices, Order, Totals, Trend
+    from pt2hub.server.views.overview import FilterChoices, Order, Regression, Totals, Trend
     from pt2hub.wire.responses import ModelView
 
 DEFAULT_MODELS = 25
@@ -116,6 +117,15 @@ class OverviewService:
                 store.has_production(),
                 store.damaged(),
             )
+
+    def regression(self, model: str) -> Regression | None:
+        """Return the worst regression that a model's version in production still has; None without one.
+
+        Raises:
+            NotFound: The model does not exist.
+        """
+        with self._sessions.begin() as session:
+            return ModelListStore(session).regressions([not_found.require_model(session, model)]).get(model)
 
     def choices(self) -> FilterChoices:
         """Return values to filter models by."""
