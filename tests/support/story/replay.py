@@ -34,6 +34,7 @@ from support.story.plot import (
 )
 
 if TYPE_CHECKING:
+    from pt2hub.domain.targets import Target
     from pt2hub.server.container import Container
     from support.story.plot import Model
 
@@ -45,6 +46,13 @@ _POLICIES: dict[tuple[str, int], dict[str, Any]] = {
     (RANKER, 5): {"checks": [_LATENCY]},
 }
 """Policies, by the model and the version after which they are set."""
+_OWNERS = {
+    "demo-vision": "vision team",
+    "demo-text": "language team",
+    "demo-ranking": "ranking team",
+    "demo-audio": "audio team",
+}
+"""Whom to ask, by team."""
 _FORCED = (EMBEDDER, 5)
 """A version that an admin puts on `prod` although the policy refuses it."""
 _UNMEASURED = (KEYWORDS, 2)
@@ -97,6 +105,9 @@ class _Replay:
         at = self._at(model, number)
         self._clock.set(at)
         version = self._services.publish.submit(self._spec(model, number), by=_CI)
+        if number == 1:
+            owner = {"owner": _OWNERS[model.name.split("/", maxsplit=1)[0]]}
+            self._services.labels.change(model.name, None, put=owner, remove=[], expected={}, by=_ADA)
         for place, (arch, build) in enumerate(zip(model.speeds, version.builds, strict=True)):
             self._build(Job(build.id, model, number, arch), at + 20 * place)
         if any(0 <= number - changed <= 3 for changed in model.changes):
@@ -125,6 +136,10 @@ class _Replay:
             "measure": {"batches": list(model.batches)},
             "compile": {"options": {"max_autotune": True}, "debug": ["fusion", "graph"]},
             "targets": [model.machine(number, arch).target.name for arch in model.speeds],
+            "labels": {
+                "git.sha": digest_bytes(f"{model.name} {number}".encode())[-40:],
+                "git.branch": "main",
+            },
         }
 
     def _build(self, job: Job, at: float) -> None:
@@ -148,7 +163,8 @@ class _Replay:
         """Build an artifact and do the measuring job that its publication queued."""
         artifact = self._attempts.build(job, at)
         built = self._built[job.model.name, job.arch]
-        before = built[-1] if built else None
+        # An artifact of an older torch does not run beside one of a newer.
+        before = next((item for item in built[-1:] if self._line(job, item[0]) == job.machine.target), None)
         built.append((job.number, artifact))
         if (job.model.name, job.number) == _UNMEASURED:
             return
@@ -158,6 +174,10 @@ class _Replay:
         (waiting,) = self._services.catalog.builds(wanted).builds
         same = before is not None and self._code(before[1]) == self._code(artifact)
         self._attempts.measure(replace(job, id=waiting.id), at + 400, before, same_code=same)
+
+    @staticmethod
+    def _line(job: Job, number: int) -> Target:
+        return job.model.machine(number, job.arch).target
 
     def _code(self, artifact: Digest) -> object:
         return read_manifest(self._services.storage, artifact).layer(CODE_TYPE)

@@ -109,7 +109,7 @@ def test_each_thing_that_needs_somebody_is_a_line_and_the_worst_kind_comes_first
     assert lines == [
         f"vision/net@4 is 21.8 % slower since 3 on {GPU}, +2 series",
         f"vision/net@1 failed on {GPU}: compile_failed",
-        f"vision/net@4 is in production, and measuring failed on {GPU}: compile_failed",
+        f"vision/net@4 could not be measured on {GPU}: compile_failed",
         f"1 build waits for {GPU}: no live worker",
         "vision/net@4 is in production (prod) and not measured ",
     ]

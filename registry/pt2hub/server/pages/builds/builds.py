@@ -106,6 +106,11 @@ class BuildsQuery(BaseModel):
         """The query parameters for the same list."""
         return self.chosen | ({"sort": self.sort} if self.sort else {})
 
+    @property
+    def by_end(self) -> bool:
+        """Whether the list is about when builds ended, and says so instead of when they were created."""
+        return bool(self.days) or self.sort in (BuildOrder.ENDED, BuildOrder.LONGEST)
+
     def to_filter(self) -> BuildFilter:
         """Return the filter.
 

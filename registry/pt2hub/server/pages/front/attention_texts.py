@@ -167,7 +167,7 @@ def _regression(item: Regression) -> Need:
 def _failure(item: FailedBuild) -> Need:
     code = f": {item.code}" if item.code else ""
     href = url_for("pages.build", build=item.id)
-    text = "is in production, and measuring failed on" if item.is_measuring else "failed on"
+    text = "could not be measured on" if item.is_measuring else "failed on"
     return Need("bad", f"{item.model}@{item.number}", href, text, item.target, code, item.at)
 
 
