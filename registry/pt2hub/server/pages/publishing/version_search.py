@@ -86,7 +86,7 @@ class VersionQuery(BaseModel):
         Raises:
             InvalidInput: A quote in the text is not closed.
         """
-        return [*self._fields(), *_split(self.q)]
+        return [*self._fields(), *split_conditions(self.q)]
 
     def _fields(self) -> Iterator[str]:
         if self.team:
@@ -144,7 +144,12 @@ def compose_answer(found: FoundVersions, *, is_filtered: bool) -> str:
     return f"{head}: {', '.join(parts)}."
 
 
-def _split(typed: str) -> list[str]:
+def split_conditions(typed: str) -> list[str]:
+    """Return conditions from a line of text, where spaces separate them and quotes keep spaces.
+
+    Raises:
+        InvalidInput: A quote is not closed.
+    """
     try:
         return shlex.split(typed)
     except ValueError as exc:
