@@ -291,6 +291,19 @@ def test_pages_show_labels_as_text_and_links_and_search_by_them(web: FlaskClient
     found = web.get("/versions", query_string={"q": "note='<b>bold</b> & co'"}).get_data(as_text=True)
     assert f"{MODEL}@1" in found
     assert "No version matches" in web.get("/versions?q=git.sha=" + OTHER_SHA).get_data(as_text=True)
+    bare = web.get("/versions?q=ci")
+    said = bare.get_data(as_text=True)
+    assert (bare.status_code, 'href="/search?q=ci"' in said) == (422, True)
+    for part in (
+        "No version has a label ci",
+        "A condition is written KEY=VALUE",
+        "<code>More conditions</code>",
+    ):
+        assert part in said, part
+    said = web.get("/versions?label=ownr%3Dx").get_data(as_text=True)
+    assert "Did you mean owner?" in said
+    assert "<code>Label</code>" in said
+    assert "KEY=VALUE" not in said
     for wrong in ("owner='", "alias=", "unknown=1"):
         assert web.get("/versions", query_string={"q": wrong}).status_code == 422
 
