@@ -187,7 +187,7 @@ def label_link(key: str, labels: Mapping[str, str]) -> str | None:
 def _typed(key: str, kind: LabelType, text: str, where: str) -> str:
     """Return a value of a well-known key in its usual form."""
     if kind is LabelType.COMMIT and not _SHA.fullmatch(text.lower()):
-        raise _malformed(key, text, where, "the commit's full hash, 40 hex digits: git rev-parse HEAD")
+        raise _malformed(key, text, where, "the commit's full hash, 40 or 64 hex digits: git rev-parse HEAD")
     if kind is LabelType.URL and (bare := _without_credentials(text)):
         raise InvalidInput(
             f"The value of label {key} contains a user or password",  # which the message does not repeat

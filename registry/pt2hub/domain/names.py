@@ -42,9 +42,16 @@ def parse_model_name(text: str) -> str:
         raise InvalidInput(
             f"invalid model name {text[:MAX_NAME]!r}",
             where="model",
-            hint="Use team/name with lowercase letters, digits and single . _ - between them.",
+            hint=f"The team is missing: write team/{text}."
+            if lacks_team(text)
+            else "Use team/name with lowercase letters, digits and single . _ - between them.",
         )
     return text
+
+
+def lacks_team(text: str) -> bool:
+    """Return whether a text is a valid model name but for its team."""
+    return "/" not in text and len(text) < MAX_NAME and is_team(text)
 
 
 def is_team(text: str) -> bool:

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
 _MAX_SHOWN = 8
 """Inputs, dimensions or fixed arguments that are listed."""
+_MAX_VALUE_CHARS = 80
+"""Characters of a fixed argument's value."""
 _PLAIN = "contiguous_format"
 
 
@@ -42,7 +44,7 @@ def signature_rows(view: ArtifactView) -> tuple[tuple[str, str], ...]:
         return (("size", size),)
     inputs = _shortened([_describe_input(item) for item in signature.inputs])
     dims = [f"{name} {_describe_dim(dim)}" for name, dim in signature.dims.items()]
-    fixed = [f"{name}={json.dumps(value, default=str)}" for name, value in signature.fixed.items()]
+    fixed = [f"{name}={_format_value(value)}" for name, value in signature.fixed.items()]
     rows = (
         ("size", size),
         *(("" if at else "inputs", line) for at, line in enumerate(inputs)),
@@ -56,6 +58,11 @@ def _shortened(lines: list[str]) -> Iterator[str]:
     yield from lines[:_MAX_SHOWN]
     if len(lines) > _MAX_SHOWN:
         yield f"{len(lines) - _MAX_SHOWN} more"
+
+
+def _format_value(value: object) -> str:
+    text = json.dumps(value, default=str)
+    return text if len(text) <= _MAX_VALUE_CHARS else f"{text[: _MAX_VALUE_CHARS - 3]}..."
 
 
 def _describe_input(item: TensorInput) -> str:

@@ -265,3 +265,13 @@ def test_health_needs_no_database_and_readiness_does(api: FlaskClient, config: S
         lonely = create_app(container, config).test_client()
         assert lonely.get("/healthz").status_code == 200
         assert isinstance(error_of(lonely.get("/readyz"), 503), errors.DatabaseUnavailable)
+
+
+def test_a_malformed_digest_and_id_are_refused_with_what_they_must_be(api: FlaskClient) -> None:
+    for path, allowed in (
+        ("artifacts/sha256:zz", "sha256: and 64 lowercase hex digits"),
+        ("builds/zz!", "letters, digits and -"),
+    ):
+        answer = api.get(f"/api/v1/{path}")
+        (detail,) = answer.get_json()["details"]
+        assert (answer.status_code, detail["allowed"]) == (422, allowed), path

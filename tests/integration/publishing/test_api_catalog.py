@@ -260,3 +260,19 @@ def test_the_move_of_an_alias_is_described(api: FlaskClient) -> None:
         "after",
         "limit",
     }
+
+
+def test_a_model_without_its_team_is_refused_with_the_models_of_that_name(
+    api: FlaskClient, registry: Registry
+) -> None:
+    registry.submit()
+    registry.submit(model="audio/resnet18", dtype="bfloat16")
+    wrong = api.get("/api/v1/builds?model=resnet18")
+    hint = "The team is missing: write team/resnet18."
+    assert (wrong.status_code, wrong.get_json()["hint"]) == (
+        422,
+        f"{hint} Did you mean audio/resnet18 or vision/resnet18?",
+    )
+    assert api.get("/api/v1/builds?model=resnet18&number=1").get_json()["context"]["suggestions"]
+    assert api.get("/api/v1/builds?model=nothing").get_json()["hint"] == hint.replace("resnet18", "nothing")
+    assert "lowercase" in api.get("/api/v1/builds?model=Resnet18").get_json()["hint"]

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 MODEL = "vision/resnet18"
 ADDRESS = f"/api/v1/models/{MODEL}/versions/1/labels"
 SHA, OTHER_SHA = "4f1c8a0e9d3b7c65f2a1908e7d6c5b4a39281706", "0" * 40
+COMMON = f"{SHA[:4]}{OTHER_SHA[4:]}"
+"""A commit that begins like another one."""
 
 
 def publish(web: FlaskClient, bearer: dict[str, str], labels: object, **changes: Any) -> Any:
@@ -206,24 +208,45 @@ def test_pages_of_a_search_follow_each_other_and_misspelled_labels_are_named(
     [
         (SHA[:7], f"Did you mean git.sha={SHA}?"),
         (SHA[:12].upper(), f"Did you mean git.sha={SHA}?"),
-        ("4f1c8a1", "No version has a git.sha that begins so; `git rev-parse` returns full hashes."),
-        ("main", "No version has a git.sha that begins so; `git rev-parse` returns full hashes."),
-        ("4f1c%", "No version has a git.sha that begins so; `git rev-parse` returns full hashes."),
+        ("4f1", f"Did you mean git.sha={COMMON} or git.sha={SHA}?"),
+        (
+            "4f1c8a1",
+            "No version has a git.sha that begins so; `git rev-parse 4f1c8a1` returns the full hash.",
+        ),
+        *(
+            (name, "`git rev-parse NAME` returns the full hash of a branch, a tag or an abbreviated commit.")
+            for name in ("main", "zz", "4f1c%")
+        ),
     ],
 )
 def test_an_abbreviated_commit_is_refused_with_the_commits_that_begin_so(
     api: FlaskClient, story: Registry, given: str, hint: str
 ) -> None:
-    other = "4f1c" + "0" * 36
-    story.submit(labels={"git.sha": other}, model="ads/net", dtype="bfloat16")
+    story.submit(labels={"git.sha": COMMON}, model="ads/net", dtype="bfloat16")
     wrong = api.get("/api/v1/versions", query_string={"where": f"git.sha={given}"})
     assert (wrong.status_code, wrong.get_json()["hint"]) == (422, hint)
     assert wrong.get_json()["detail"].startswith("git.sha is compared whole: it must be a full hash")
     for whole in (SHA, SHA.upper()):
         assert api.get("/api/v1/versions", query_string={"where": f"git.sha={whole}"}).get_json()["versions"]
     several = api.get("/api/v1/versions?where=git.sha=4f1c").get_json()
-    assert several["context"]["suggestions"] == [other, SHA]
-    assert api.get("/api/v1/models?label=git.sha=4f1c").get_json()["context"]["suggestions"] == []
+    assert several["context"]["suggestions"] == [COMMON, SHA]
+
+
+def test_an_abbreviated_commit_of_versions_or_models_is_refused_wherever_labels_filter(
+    api: FlaskClient, web: FlaskClient, story: Registry
+) -> None:
+    wrong = api.get("/api/v1/models?label=git.sha=4f1c8a0").get_json()
+    assert wrong["hint"] == f"Versions have it. To list them: pt2hub versions --where git.sha={SHA}"
+    wrong = api.get("/api/v1/models?label=git.sha=4f1c8a1").get_json()
+    assert wrong["hint"].startswith("No model has a git.sha that begins so;")
+    story.services.labels.change(MODEL, None, put={"git.sha": COMMON}, remove=[], expected={}, by=SERVER)
+    wrong = api.get("/api/v1/models?label=git.sha=4f1").get_json()
+    assert wrong["hint"] == f"Did you mean git.sha={COMMON}?"
+    page = web.get("/?label=git.sha=4f1c")
+    assert page.status_code == 422
+    for said in (COMMON, SHA, "full hash of 40 or 64 hex digits"):
+        assert said in page.get_data(as_text=True)
+    assert web.get(f"/?label=git.sha={SHA}").status_code == 200
 
 
 def test_labels_are_set_and_searched_for_from_a_shell_and_from_python(
@@ -268,6 +291,19 @@ def test_pages_show_labels_as_text_and_links_and_search_by_them(web: FlaskClient
     found = web.get("/versions", query_string={"q": "note='<b>bold</b> & co'"}).get_data(as_text=True)
     assert f"{MODEL}@1" in found
     assert "No version matches" in web.get("/versions?q=git.sha=" + OTHER_SHA).get_data(as_text=True)
+    bare = web.get("/versions?q=ci")
+    said = bare.get_data(as_text=True)
+    assert (bare.status_code, 'href="/search?q=ci"' in said) == (422, True)
+    for part in (
+        "No version has a label ci",
+        "A condition is written KEY=VALUE",
+        "<code>More conditions</code>",
+    ):
+        assert part in said, part
+    said = web.get("/versions?label=ownr%3Dx").get_data(as_text=True)
+    assert "Did you mean owner?" in said
+    assert "<code>Label</code>" in said
+    assert "KEY=VALUE" not in said
     for wrong in ("owner='", "alias=", "unknown=1"):
         assert web.get("/versions", query_string={"q": wrong}).status_code == 422
 

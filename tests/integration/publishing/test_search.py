@@ -95,6 +95,11 @@ def test_people_who_own_models_or_versions_are_found_by_their_labels(
     assert web.get("/search?q=bert+of+ads").headers["Location"] == "/versions?label=owner%3DBert+of+ads"
     conditions = web.get("/search?q=publisher=ci+owner=x").headers["Location"]
     assert conditions == "/versions?q=publisher%3Dci+owner%3Dx"
+    quoted = web.get("/search", query_string={"q": 'owner="Carl of x" since=7d'}).headers["Location"]
+    assert quoted == "/versions?q=owner%3D%22Carl+of+x%22+since%3D7d"
+    for other in ("http://x?a=b", "a=b c", "state=good", 'owner="x', "=", "a b=c"):
+        page = web.get("/search", query_string={"q": other})
+        assert (page.status_code, "Nothing was found." in page.get_data(as_text=True)) == (200, True), other
     assert MODEL in web.get("/?label=owner%3DAnn+of+search").get_data(as_text=True)
 
 
@@ -106,6 +111,7 @@ def test_the_page_groups_what_was_found_and_opens_what_was_meant(
     page = web.get("/search?q=resnet").get_data(as_text=True)
     assert "2 models match “resnet”." in page
     assert f'href="/models/{MODEL}"' in page
+    assert "newest ready version 1" in page
     for typed, there in (
         (MODEL, f"/models/{MODEL}"),
         (artifact, f"/models/{MODEL}/versions/1"),
@@ -116,7 +122,9 @@ def test_the_page_groups_what_was_found_and_opens_what_was_meant(
         assert (response.status_code, response.headers.get("Location")) == (302, there)
     assert "Nothing matches “&lt;b&gt;”." in web.get("/search?q=<b>").get_data(as_text=True)
     for empty in ("/search", "/search?q=%00"):
-        assert "Type a part of a name" in web.get(empty).get_data(as_text=True)
+        assert "Type a part of a name, or at least six characters of a digest" in web.get(empty).get_data(
+            as_text=True
+        )
 
 
 @pytest.mark.parametrize("query", ["", "q=" + "x" * 211, "q=a&limit=0", "q=a&limit=51", "q=a%00"])

@@ -75,6 +75,9 @@ def test_an_operator_collects_and_accepts_digests(
 ) -> None:
     monkeypatch.setenv("PT2HUB_DATABASE_URL", two.database_url)
     monkeypatch.setenv("PT2HUB_STORAGE", str(tmp_path / "blobs"))
+    two.sql("DELETE FROM blob_leases")
+    one = shell("admin", "collect", "--dry-run", "--grace", "1h").out
+    assert "that nothing needs stays until its grace ends.\n" in one
     two.blob(b"unneeded")
     two.sql("DELETE FROM blob_leases")
     dry = shell("admin", "collect", "--dry-run", "--grace", "0s")
@@ -82,7 +85,10 @@ def test_an_operator_collects_and_accepts_digests(
     assert "grace" not in dry.out
     kept = shell("admin", "collect", "--dry-run", "--grace", "1h")
     assert kept.out.startswith("Would mark 0 blobs (0 B) that nothing needs.\n2 blobs (")
-    assert "that nothing needs stay until their grace ends" in kept.out
+    assert "that nothing needs stay until their grace ends.\n" in kept.out, (
+        "a grace that was given is not advised"
+    )
+    assert "their grace ends; a shorter one: --grace 1h\n" in shell("admin", "collect", "--dry-run").out
     told = shell("admin", "collect", "--grace", "0s")
     assert (told.code, "removed 2 blobs" in told.out) == (0, True)
     assert "sharing saves " in told.out

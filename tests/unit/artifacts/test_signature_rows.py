@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 from pt2hub.domain.artifacts import Dim, TensorInput
@@ -47,3 +48,12 @@ def test_many_inputs_are_shortened_and_an_unknown_signature_is_left_out() -> Non
     assert (len(rows), rows[-1]) == (10, ("", "12 more"))
     for config in ({}, {"signature": {"colour": "blue"}}):
         assert [name for name, _ in signature_rows(view(**config))] == ["size"]
+
+
+def test_a_long_fixed_value_is_cut() -> None:
+    fixed = {"ids": list(range(10_000)), "text": "x" * 78, "longer": "x" * 79}
+    (*_, (_, row)) = signature_rows(view(signature=encode(a_signature(fixed=fixed))))
+    ids, text, longer = (part.partition("=")[2] for part in re.split(r", (?=[a-z])", row))
+    assert (len(ids), ids[:9], ids[-3:]) == (80, "[0, 1, 2,", "...")
+    assert text == f'"{"x" * 78}"'
+    assert longer == f'"{"x" * 76}...'

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 import time
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -246,6 +247,7 @@ def test_the_option_takes_kind_and_type_after_the_path(
         ("folder", "'folder' is a folder, and only files can be attached"),
         ("folder/", "'folder' is a folder, and only files can be attached"),
         (".", "'.' is a folder, and only files can be attached"),
+        (":card", "The path of a file is empty"),
     ],
 )
 def test_an_option_that_names_no_file_says_so(
@@ -258,6 +260,41 @@ def test_an_option_that_names_no_file_says_so(
         parse_files([text])
     assert (caught.value.message, caught.value.where) == (message, f"--file {text}")
     assert caught.value.hint
+
+
+@pytest.mark.parametrize(
+    ("folder", "command"),
+    [
+        ("my data", "tar -cf 'my data.tar' 'my data'"),
+        (".", "tar -cf '../here $1.tar' ."),
+        ("..", "tar -cf ../../above.tar .."),
+        ("my data/..", "tar -cf 'my data/../../here $1.tar' 'my data/..'"),
+        (".hidden", "tar -cf hidden.tar .hidden"),
+        ("-x", "tar -cf x.tar -- -x"),
+    ],
+)
+def test_a_folder_is_refused_with_the_command_that_packs_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, folder: str, command: str
+) -> None:
+    here = tmp_path / "above" / "here $1"
+    for name in ("my data", ".hidden", "-x"):
+        (here / name).mkdir(parents=True)
+        (here / name / "a.txt").write_text("a")
+    monkeypatch.chdir(here)
+    with pytest.raises(InvalidInput) as caught:
+        parse_files([folder])
+    assert caught.value.hint == f"Attach its files one by one, or pack them: {command}"
+    packed = subprocess.run(["sh", "-c", command], check=True, capture_output=True)
+    assert b"not dumped" not in packed.stderr, "the archive is outside of the folder"
+
+
+def test_an_empty_path_is_no_folder(tmp_path: Path) -> None:
+    with pytest.raises(InvalidInput, match="path of a file is empty") as caught:
+        parse_files([""])
+    assert caught.value.where == "--file"
+    for item in ("", {"path": ""}):
+        with pytest.raises(InvalidInput, match="path of a file is empty"):
+            upload_files({}, {"a.txt": item}, tmp_path, pytest.fail)
 
 
 def test_links_have_the_names_and_go_with_their_blobs(tmp_path: Path) -> None:

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from pt2hub.domain.names import Reference, parse_alias
+from pt2hub.domain.names import Reference, lacks_team, parse_alias, parse_model_name
 from pt2hub.errors import InvalidInput
 from pt2hub.server.services.suggestions import suggest_models, suggest_words
 
@@ -93,3 +93,15 @@ def test_only_models_that_are_really_near_are_suggested(asked: str, near: list[s
 )
 def test_words_are_near_when_misspelt_cut_off_or_in_other_case(asked: str, near: list[str]) -> None:
     assert suggest_words(asked, ["prod", "staging"]) == near
+
+
+@pytest.mark.parametrize(
+    ("name", "is_lacking"),
+    [("resnet18", True), ("a/b", False), ("Resnet", False), ("", False), ("a" * 200, False)],
+)
+def test_a_name_that_lacks_only_its_team_is_told_so(name: str, is_lacking: bool) -> None:
+    assert lacks_team(name) is is_lacking
+    if name != "a/b":
+        with pytest.raises(InvalidInput) as caught:
+            parse_model_name(name)
+        assert (f"write team/{name}." in str(caught.value.hint)) is is_lacking

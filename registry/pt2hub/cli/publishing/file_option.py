@@ -54,10 +54,12 @@ def _parse(text: str) -> dict[str, Any]:
 
 def _check_path(text: str, path: str) -> None:
     """Refuse what is no file here, where the option is known: its name would be refused for a colon or a missing suffix."""
-    from pt2hub.client.publishing.attached_files import check_is_file
+    from pt2hub.client.publishing.attached_files import check_is_file, no_path
     from pt2hub.errors import InvalidInput
 
-    where = f"--file {text[:_SHOWN]}"
+    where = f"--file {text[:_SHOWN]}" if text else "--file"
+    if not path:
+        raise no_path(where)
     *beginning, last = path.split(":")
     ends = range(len(beginning), 0, -1)
     if not Path(path).exists() and any(Path(":".join(beginning[:end])).is_file() for end in ends):

@@ -43,7 +43,7 @@ def collect(
 
     wait = parse_lifetime(grace, "--grace") if grace else None
     report = collect_blobs(server_config(), dry_run=dry_run, grace=wait, on_progress=_Progress())
-    emit(report, lambda out: _print_report(out, report))
+    emit(report, lambda out: _print_report(out, report, is_grace_given=grace is not None))
 
 
 @panels.command(None, 'pt2hub admin accept sha256:9f86d081884c... --reason "false alarm"')
@@ -76,7 +76,7 @@ class _Progress:
         note(f"{report.marked} marked, {report.removed} removed, {report.listed} objects listed")
 
 
-def _print_report(out: Console, report: CollectionReport) -> None:
+def _print_report(out: Console, report: CollectionReport, *, is_grace_given: bool) -> None:
     from pt2hub.rendering.quantities import format_bytes, format_count, format_duration
 
     marked = f"{format_count(report.marked, 'blob')} ({format_bytes(report.marked_bytes)})"
@@ -84,7 +84,9 @@ def _print_report(out: Console, report: CollectionReport) -> None:
         out.print(f"Would mark {marked} that nothing needs.")
         if report.in_grace:
             kept = f"{format_count(report.in_grace, 'blob')} ({format_bytes(report.in_grace_bytes)})"
-            out.print(f"{kept} that nothing needs stay until their grace ends; a shorter one: --grace 1h")
+            stay = "stays until its grace ends" if report.in_grace == 1 else "stay until their grace ends"
+            advice = "." if is_grace_given else "; a shorter one: --grace 1h"
+            out.print(f"{kept} that nothing needs {stay}{advice}")
     else:
         removed = f"{format_count(report.removed, 'blob')} ({format_bytes(report.removed_bytes)})"
         out.print(f"Marked {marked}, removed {removed} in {format_duration(report.seconds)}.")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -89,12 +90,29 @@ def check_is_file(path: Path, where: str) -> None:
         raise InvalidInput(
             f"{str(path)!r} is a folder, and only files can be attached",
             where=where,
-            hint=f"Attach its files one by one, or pack them: tar -cf {path.name or 'files'}.tar {path}",
+            hint=f"Attach its files one by one, or pack them: {_tar_command(path)}",
         )
     if not path.is_file():
         raise NotFound(
             f"File {str(path)!r} not found", where=where, hint="Pass the path of a file that can be read."
         )
+
+
+def no_path(where: str) -> InvalidInput:
+    """Return the error for an empty path, which Python takes for the current folder."""
+    return InvalidInput(
+        "The path of a file is empty", where=where, hint="Pass the path of a file that can be read."
+    )
+
+
+def _tar_command(folder: Path) -> str:
+    """Return the command that packs a folder into an archive outside of it."""
+    whole = folder.resolve()
+    name = f"{whole.name.lstrip('.-') or 'files'}.tar"
+    archive = folder / ".." / name if Path.cwd().is_relative_to(whole) else Path(name)
+    return shlex.join(
+        ["tar", "-cf", str(archive), *(["--"] if str(folder).startswith("-") else []), str(folder)]
+    )
 
 
 def _check(files: Mapping[str, Any]) -> None:
@@ -107,15 +125,21 @@ def _check(files: Mapping[str, Any]) -> None:
 
 def _find(name: str, item: Any, folder: Path) -> Path | None:
     path = _path_of(item)
+    if path is not None and _given_path(item) == "":
+        raise no_path(f"files.{name[:80]}")
     return None if path is None else existing_file(name, folder / path)
 
 
 def _path_of(item: Any) -> Path | None:
     """Return the path in a file's entry; None if the entry names a digest, or the server says what is wrong with it."""
-    given = item.get("path") if isinstance(item, Mapping) else item
+    given = _given_path(item)
     if not isinstance(given, str | Path) or (isinstance(given, str) and _DIGEST.fullmatch(given)):
         return None
     return Path(given)
+
+
+def _given_path(item: Any) -> Any:
+    return item.get("path") if isinstance(item, Mapping) else item
 
 
 def _rest(item: Any) -> dict[str, Any]:

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from itertools import groupby
 from typing import TYPE_CHECKING
 
 from flask import redirect, request, url_for
 
+from pt2hub.domain.version_filters import parse_conditions
+from pt2hub.errors import UsageError
 from pt2hub.rendering.quantities import format_count
 from pt2hub.server.api.context import container
 from pt2hub.server.pages.blueprint import routes
+from pt2hub.server.pages.publishing.version_search import split_conditions
 from pt2hub.server.pages.templates import page
 from pt2hub.server.services.publishing.search import MAX_SEARCH_CHARS, OWNS_MODELS
 
@@ -38,7 +42,7 @@ _BY_ID = ("version", "build")
 def search() -> Response | WerkzeugResponse:
     """Search for models, versions, builds, targets and people; a single exact hit is opened at once.
 
-    Words of which each is `KEY=VALUE`, and which nothing has in its name, are conditions for versions.
+    A text that nothing has in its name, and whose words are all valid `KEY=VALUE`, is conditions for versions.
     """
     typed = "".join(letter for letter in request.args.get("q", "") if letter.isprintable()).strip()
     hits = container().search.search(typed, limit=_PER_KIND).hits
@@ -47,7 +51,7 @@ def search() -> Response | WerkzeugResponse:
         return redirect(hit_href(exact[0]))
     if len(hits) == 1 and hits[0].kind in _BY_ID:
         return redirect(hit_href(hits[0]))
-    if not hits and typed and all("=" in word for word in typed.split()):
+    if not hits and _are_conditions(typed):
         return redirect(url_for("pages.versions", q=typed))
     return page(
         "search.html",
@@ -64,10 +68,20 @@ def search() -> Response | WerkzeugResponse:
     )
 
 
+def _are_conditions(typed: str) -> bool:
+    """Return whether a text is valid conditions: an address with `?a=b` is none."""
+    try:
+        words = split_conditions(typed)
+        parse_conditions(words, now=datetime.now(UTC))
+    except UsageError:
+        return False
+    return bool(words) and all("=" in word for word in words)
+
+
 def compose_search_answer(hits: Sequence[SearchHit], typed: str) -> str:
     """Return how much was found: `3 models and 1 target match “bert”`."""
     if not typed:
-        return "Type a part of a name, or the beginning of a digest or of a build's id."
+        return "Type a part of a name, or at least six characters of a digest or of a build's id."
     if not hits:
         return f"Nothing matches “{typed}”."
     counts = [_count(kind, len(list(found))) for kind, found in groupby(hits, key=lambda hit: hit.kind)]

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from pt2hub.domain.builds import BuildState, readiness
-from pt2hub.domain.names import parse_model_name
-from pt2hub.errors import Deleted, NotFound, NotReady
+from pt2hub.domain.names import lacks_team, parse_model_name
+from pt2hub.errors import Deleted, InvalidInput, NotFound, NotReady
 from pt2hub.server.db.reading import readable
 from pt2hub.server.db.stores.builds.builds import BuildStore
 from pt2hub.server.db.stores.promotion.aliases import AliasStore
@@ -47,7 +47,7 @@ def require_model(session: Session, name: str) -> int:
         InvalidInput: The name is malformed.
         NotFound: The model does not exist; the hint has suggestions.
     """
-    model_id = VersionStore(session).model_id(parse_model_name(name))
+    model_id = VersionStore(session).model_id(_parse_model(session, name))
     if model_id is None:
         raise no_model(session, name)
     return model_id
@@ -60,10 +60,25 @@ def require_version(session: Session, model: str, number: int) -> StoredVersion:
         InvalidInput: The name is malformed.
         NotFound: The version or the model does not exist.
     """
-    version = VersionStore(session).by_number(parse_model_name(model), number)
+    version = VersionStore(session).by_number(_parse_model(session, model), number)
     if version is None:
         raise no_version(session, model, number)
     return version
+
+
+def _parse_model(session: Session, name: str) -> str:
+    """Return a valid model name; where only the team is missing, the error suggests the models of that name."""
+    try:
+        return parse_model_name(name)
+    except InvalidInput as exc:
+        if not lacks_team(name):
+            raise
+        bare = f"/{name}"
+        suggestions = suggest_models(bare, VersionStore(session).alike(bare))
+        advice = f" Did you mean {' or '.join(suggestions)}?" if suggestions else ""
+        raise InvalidInput(
+            exc.message, where=exc.where, hint=f"{exc.hint}{advice}", context={"suggestions": suggestions}
+        ) from exc
 
 
 def no_model(session: Session, name: str, *, where: str = "model") -> NotFound:

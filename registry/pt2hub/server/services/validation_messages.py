@@ -4,6 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from pt2hub.domain.digests import DIGEST_PATTERN
+from pt2hub.domain.names import ALIAS_PATTERN, MODEL_PATTERN
+from pt2hub.domain.performance.metrics import METRIC_PATTERN
+
 if TYPE_CHECKING:
     from pydantic_core import ErrorDetails
 
@@ -49,6 +53,17 @@ _LIMITS = {
     "allowed": "{}",
 }
 """Texts for the limits that pydantic reports with an error."""
+_MODEL = "team/name in lowercase letters, digits and single . _ - between them"
+_PATTERNS = {
+    DIGEST_PATTERN: "sha256: and 64 lowercase hex digits",
+    MODEL_PATTERN: _MODEL,
+    f"({MODEL_PATTERN})?": _MODEL,
+    ALIAS_PATTERN: "a letter or _, then letters, digits and . _ -, at most 128 characters",
+    METRIC_PATTERN: "a lowercase letter, then lowercase letters, digits and _, at most 64 characters",
+    "[A-Za-z0-9-]+": "letters, digits and -",
+    r"[^\x00]*": "text without the character NUL",
+}
+"""Words for patterns of fields, by the pattern without its anchors."""
 _LENGTHS = frozenset({"min_length", "max_length"})
 
 
@@ -68,10 +83,19 @@ def to_message(item: ErrorDetails) -> str:
 def format_limits(item: ErrorDetails) -> str | None:
     """Return the values that a field allows; None if its error does not name them."""
     context = item.get("ctx", {})
+    if "pattern" in context:
+        return _describe_pattern(context["pattern"])
     if {"min", "max"} <= context.keys():
         return f"{context['min']} to {context['max']}"
     limits = [form.format(_limit(item, key)) for key, form in _LIMITS.items() if key in context]
     return ", ".join(limits) or None
+
+
+def _describe_pattern(pattern: str) -> str:
+    """Return what a pattern allows in words; the pattern itself where nobody wrote any."""
+    bare = pattern.removeprefix("^").removesuffix("$")
+    inner = bare.removeprefix("(?:").removesuffix(")")  # as `domain.publishing.spec_base.whole` anchors one
+    return _PATTERNS.get(bare) or _PATTERNS.get(inner) or f"matching {pattern}"
 
 
 def _limit(item: ErrorDetails, key: str) -> str:

@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     from flask import Response
 
 _PER_PAGE = 50
+_MORE = "More conditions"
+"""Label of the field for conditions without a field of their own."""
 _MAX_QUERY_CHARS = 2000
 _MAX_CURSOR = 2**63 - 1
 
@@ -86,7 +88,29 @@ class VersionQuery(BaseModel):
         Raises:
             InvalidInput: A quote in the text is not closed.
         """
-        return [*self._fields(), *_split(self.q)]
+        return [*self._fields(), *split_conditions(self.q)]
+
+    def explain(self, error: UsageError) -> UsageError:
+        """Return an error about a condition with the field of the form that it is in, and how conditions are written."""
+        if error.where != "where":
+            return error
+        fields = [label for label, value in (("Label", self.label), (_MORE, self.q)) if value]
+        form = "A condition is written KEY=VALUE, such as owner=search. " if self.words else ""
+        return type(error)(
+            error.message,
+            where=" or ".join(fields) or None,
+            hint=f"{form}{error.hint or ''}",
+            details=error.details,
+            context=error.context,
+        )
+
+    @property
+    def words(self) -> str:
+        """The typed words that are not of the form KEY=VALUE: they may be meant for the search."""
+        try:
+            return " ".join(word for word in split_conditions(self.q) if "=" not in word)
+        except InvalidInput:
+            return ""
 
     def _fields(self) -> Iterator[str]:
         if self.team:
@@ -109,7 +133,7 @@ def versions() -> Response:
             query.conditions(), after=after, limit=_PER_PAGE, oldest_first=query.oldest_first
         )
     except UsageError as caught:
-        error = caught
+        error = query.explain(caught)
     return page(
         "versions.html",
         section="versions",
@@ -145,7 +169,12 @@ def compose_answer(found: FoundVersions, *, is_filtered: bool, is_first: bool = 
     return f"{head}: {', '.join(parts)}."
 
 
-def _split(typed: str) -> list[str]:
+def split_conditions(typed: str) -> list[str]:
+    """Return conditions from a line of text, where spaces separate them and quotes keep spaces.
+
+    Raises:
+        InvalidInput: A quote is not closed.
+    """
     try:
         return shlex.split(typed)
     except ValueError as exc:

@@ -5,26 +5,23 @@ Cursors name the last item of a page, not its offset, so that items published me
 
 from __future__ import annotations
 
-import re
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from pt2hub.domain.audit import Action
-from pt2hub.domain.labels import WELL_KNOWN, is_part_of_commit
 from pt2hub.domain.names import parse_model_name
 from pt2hub.domain.targets import parse_target
-from pt2hub.domain.version_filters import FIELDS, LABEL_PREFIX, parse_conditions, parse_label_filter
+from pt2hub.domain.version_filters import parse_conditions, parse_label_filter
 from pt2hub.errors import InvalidInput
 from pt2hub.server.db.stores.builds.build_views import BuildViewStore
 from pt2hub.server.db.stores.publishing.catalog import CatalogStore
-from pt2hub.server.db.stores.publishing.labels import LabelStore
 from pt2hub.server.db.stores.publishing.version_search import VersionSearchStore
 from pt2hub.server.db.stores.publishing.versions import VersionStore
 from pt2hub.server.services import not_found
 from pt2hub.server.services.access import audit_log
-from pt2hub.server.services.publishing import build_places
+from pt2hub.server.services.builds import build_places
 from pt2hub.server.services.publishing.descriptions import plain
-from pt2hub.server.services.suggestions import suggest_words
+from pt2hub.server.services.publishing.label_filters import LabelOwners, check_label_filters
 from pt2hub.wire.responses import BuildPage, FoundVersions, ModelPage, ModelView, VersionPage
 
 if TYPE_CHECKING:
@@ -35,17 +32,12 @@ if TYPE_CHECKING:
 
     from pt2hub.domain.builds import BuildFilter
     from pt2hub.domain.tokens import Actor
-    from pt2hub.domain.version_filters import LabelFilter, VersionFilter
+    from pt2hub.domain.version_filters import VersionFilter
     from pt2hub.server.db.engine import Sessions
 
 DEFAULT_LIMIT = 100
 MAX_LIMIT = 1000
 MAX_DESCRIPTION_CHARS = 2000
-_BEGINNING = re.compile(r"[0-9a-f]{4,64}")
-"""A commit's abbreviated hash, which Git takes from four digits on."""
-_MAX_COMMITS = 3
-"""Commits that are named for an abbreviated one."""
-_SHOWN = 80
 
 
 class CatalogService:
@@ -69,7 +61,7 @@ class CatalogService:
         """
         wanted = [parse_label_filter(text) for text in labels]
         with self._sessions.begin() as session:
-            _check_labels(session, wanted, on_versions=False)
+            check_label_filters(session, wanted, LabelOwners.MODELS)
             found = CatalogStore(session).models(search.lower(), labels=wanted, after=after, limit=limit + 1)
         page = tuple(found[:limit])
         return ModelPage(page, next=page[-1].name if len(found) > limit else None)
@@ -239,46 +231,4 @@ def _check_conditions(session: Session, wanted: VersionFilter) -> None:
     """Refuse conditions that can never match: an empty list would hide a misspelling."""
     if wanted.model is not None and not wanted.model.endswith("/"):
         not_found.require_model(session, wanted.model)
-    _check_labels(session, wanted.labels, on_versions=True)
-
-
-def _check_labels(session: Session, wanted: Sequence[LabelFilter], *, on_versions: bool) -> None:
-    """Refuse keys that no version, or no model itself, has, and values that none can have."""
-    store = LabelStore(session)
-    for label in wanted:
-        if label.value is not None and is_part_of_commit(label.key, label.value):
-            raise _part_of_commit(store, label.key, label.value, on_versions=on_versions)
-        if label.key in WELL_KNOWN or store.has_key(label.key, on_versions=on_versions):
-            continue
-        fields = FIELDS if on_versions else ()
-        near = suggest_words(label.key, {*fields, *WELL_KNOWN, *store.known_keys(on_versions=on_versions)})
-        hint = f"Fields are {', '.join(fields)}." if fields else "Show a model's labels with pt2hub label ls."
-        if not on_versions and store.has_key(label.key, on_versions=True):
-            named = f"{LABEL_PREFIX if label.key in FIELDS else ''}{label.key}"
-            near, hint = [], f"Versions have it. To list them: pt2hub versions --where {named}"
-        raise InvalidInput(
-            f"No {'version' if on_versions else 'model'} has a label {label.key}",
-            where="where" if on_versions else "label",
-            hint=f"Did you mean {' or '.join(near)}?" if near else hint,
-            context={"suggestions": near},
-        )
-
-
-def _part_of_commit(store: LabelStore, key: str, value: str, *, on_versions: bool) -> InvalidInput:
-    """Return the error for a commit that is not its full hash, with the commits that begin so."""
-    found = (
-        store.commits(key, value, on_versions=on_versions, limit=_MAX_COMMITS)
-        if _BEGINNING.fullmatch(value)
-        else []
-    )
-    hint = (
-        f"Did you mean {' or '.join(f'{key}={commit}' for commit in found)}?"
-        if found
-        else f"No {'version' if on_versions else 'model'} has a {key} that begins so; `git rev-parse` returns full hashes."
-    )
-    return InvalidInput(
-        f"{key} is compared whole: it must be a full hash of 40 hex digits, got {value[:_SHOWN]!a}",
-        where="where" if on_versions else "label",
-        hint=hint,
-        context={"suggestions": found},
-    )
+    check_label_filters(session, wanted.labels, LabelOwners.VERSIONS)

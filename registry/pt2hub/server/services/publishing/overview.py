@@ -4,17 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pt2hub.domain.labels import WELL_KNOWN
 from pt2hub.domain.targets import parse_target
 from pt2hub.domain.version_filters import parse_label_filter
-from pt2hub.errors import InvalidInput
 from pt2hub.server.db.stores.publishing.attention import AttentionStore
 from pt2hub.server.db.stores.publishing.catalog import CatalogStore
-from pt2hub.server.db.stores.publishing.labels import LabelStore
 from pt2hub.server.db.stores.publishing.model_list import ModelListStore
 from pt2hub.server.db.stores.publishing.overview import OverviewStore
 from pt2hub.server.services import not_found
-from pt2hub.server.services.suggestions import suggest_words
+from pt2hub.server.services.publishing.label_filters import LabelOwners, check_label_filters
 from pt2hub.server.views.attention import Attention
 from pt2hub.server.views.overview import ModelFilter, ModelOverview, OverviewPage
 
@@ -67,7 +64,7 @@ class OverviewService:
             after: Name of the previous page's last model; empty for the first page.
 
         Raises:
-            InvalidInput: The label is malformed, or no model or version has its key.
+            InvalidInput: The label is malformed, no model or version has its key, or a commit is abbreviated.
             UnknownTarget: The target's name is malformed.
         """
         label = parse_label_filter(wanted.label) if wanted.label else None
@@ -75,7 +72,7 @@ class OverviewService:
             parse_target(wanted.target)
         with self._sessions.begin() as session:
             if label:
-                _check_label(session, label)
+                check_label_filters(session, [label], LabelOwners.ALL)
             found, views = _listed(session, wanted, label, order, after, limit + 1)
             page = found[:limit]
             store = ModelListStore(session)
@@ -145,20 +142,6 @@ def _listed(  # what the store takes
     found = ModelListStore(session).page(wanted, label, order, after=after, limit=limit)
     views = CatalogStore(session).named([model.name for model in found])
     return [model for model in found if model.name in views], views
-
-
-def _check_label(session: Session, label: LabelFilter) -> None:
-    """Refuse a key that nothing has: an empty list would hide a misspelling."""
-    store, owners = LabelStore(session), (True, False)
-    if label.key in WELL_KNOWN or any(store.has_key(label.key, on_versions=owner) for owner in owners):
-        return
-    keys = (key for owner in owners for key in store.known_keys(on_versions=owner))
-    near = suggest_words(label.key, {*WELL_KNOWN, *keys})
-    raise InvalidInput(
-        f"No model or version has a label {label.key}",
-        where="label",
-        hint=f"Did you mean {' or '.join(near)}?" if near else "Write KEY, or KEY=VALUE.",
-    )
 
 
 def _shown_versions(page: Sequence[ListedModel], views: Mapping[str, ModelView]) -> dict[str, int]:

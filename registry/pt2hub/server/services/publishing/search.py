@@ -77,7 +77,7 @@ def _models(session: Session, wanted: str, limit: int) -> Iterator[SearchHit]:
 
 
 def _describe(model: ModelView) -> str:
-    ready = f"version {model.newest_ready}" if model.newest_ready else "none ready"
+    ready = f"newest ready version {model.newest_ready}" if model.newest_ready else "none ready"
     aliases = [f"{name} {number}" for name, number in model.aliases.items()]
     return " · ".join([ready, *aliases[:_MAX_ALIASES]])
 

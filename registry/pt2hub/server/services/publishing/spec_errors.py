@@ -220,7 +220,7 @@ def _allowed_values(item: ErrorDetails, form: Form) -> str | None:
         return _list_fields(item["loc"], form)
     if item["type"] == "string_pattern_mismatch":
         field = next((part for part in reversed(item["loc"]) if part in _FORMS), None)
-        return _FORMS[field] if isinstance(field, str) else f"matching {item['ctx']['pattern']}"
+        return _FORMS[field] if isinstance(field, str) else format_limits(item)
     return format_limits(item)
 
 
