@@ -107,7 +107,7 @@ def test_each_thing_that_needs_somebody_is_a_line_and_the_worst_kind_comes_first
     )
     lines = [f"{need.subject} {need.text} {need.target}{need.after}" for need in compose_needs(attention)]
     assert lines == [
-        f"vision/net@4 is 21.8 % slower since 3 on {GPU}, +2 series",
+        f"vision/net@4 is 21.8 % slower since 3 on {GPU}",
         f"vision/net@1 failed on {GPU}: compile_failed",
         f"vision/net@4 could not be measured on {GPU}: compile_failed",
         f"1 build waits for {GPU}: no live worker",

@@ -150,7 +150,6 @@ def _regression(item: Regression) -> Need:
     team, _, name = item.model.partition("/")
     change = format_change(item.ratio, item.metric, item.unit)
     metric = "" if item.metric == _LATENCY else f"{item.metric} "
-    others = f", +{item.others} series" if item.others else ""
     return Need(
         "bad",
         f"{item.model}@{item.production}",
@@ -159,8 +158,7 @@ def _regression(item: Regression) -> Need:
         if not metric
         else f"regressed: {metric}{change} since {item.number} on",
         item.target,
-        others,
-        item.at,
+        at=item.at,
     )
 
 

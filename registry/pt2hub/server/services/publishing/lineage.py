@@ -113,7 +113,7 @@ class LineageService:
 
 
 def _note_again(session: Session, version: StoredVersion) -> None:
-    """Record what pt2hub knows by itself of a version whose last parent was removed; it had given way to that parent."""
+    """Record what pt2hub knows by itself of a version whose last parent was removed, as it was before that parent."""
     store = LineageStore(session)
     for artifact in store.artifacts(version.id):
         if store.of(version.id):
