@@ -88,11 +88,7 @@ OTHER = replace(
         (
             ONE,
             replace(OTHER, number=1, target="torch2.13-cpu-x86_64_v4", program_key=ONE.program_key),
-            (
-                "The code was recompiled, from the same program with the same settings: version 1 for "
-                "torch2.13-cpu-x86_64_v4 runs code that was compiled for it, version 1 for torch2.13-cpu-x86_64_v3 runs code that was "
-                "compiled for it."
-            ),
+            "The code was recompiled, from the same program with the same settings.",
         ),
     ],
 )

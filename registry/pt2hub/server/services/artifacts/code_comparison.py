@@ -87,6 +87,8 @@ def _different(before: ArtifactCode, after: ArtifactCode) -> str:
     )
     recompiled = not after.reused and not after.reused_parts
     summary = f"The code was recompiled{alike}" if recompiled else f"The two run different code{alike}"
+    if recompiled and not before.reused and not before.reused_parts:
+        return f"{summary}."
     return f"{summary}: {_origin_text(other, after)}, {_origin_text(one, before)}."
 
 
