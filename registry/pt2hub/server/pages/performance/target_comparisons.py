@@ -17,7 +17,7 @@ from pt2hub.rendering.comparison_answers import (
 from pt2hub.rendering.comparison_words import outcome_word
 from pt2hub.rendering.comparisons import comparison_row
 from pt2hub.rendering.reasons import NOTHING
-from pt2hub.server.pages.performance.intervals import Interval, interval
+from pt2hub.server.pages.performance.intervals import Interval, common_reach, interval
 from pt2hub.wire.performance import SideView
 
 if TYPE_CHECKING:
@@ -85,8 +85,10 @@ def compare_targets(
         metrics: Only these; all where omitted.
     """
     views = comparisons.compare_targets(before, after, targets[:_MAX_TARGETS], metrics)
+    items = [item for item in (find_speed(view).item for view in views) if item]
+    reach = common_reach(items)
     rows = sorted(
-        (_row(view, before, after) for view in views),
+        (_row(view, before, after, reach) for view in views),
         key=lambda row: _ORDER.index(row.outcome) if row.outcome in _ORDER else len(_ORDER),
     )
     return TargetOverview(
@@ -103,7 +105,7 @@ def _href(before: str, after: str, target: str) -> str:
     return url_for("pages.compare", before=before, after=after, target=target)
 
 
-def _row(view: ComparisonView, before: str, after: str) -> TargetRow:
+def _row(view: ComparisonView, before: str, after: str, reach: float) -> TargetRow:
     found, target = find_speed(view), view.after.target
     item = found.item
     others, href = "; ".join(changed_subjects(view)), _href(before, after, target)
@@ -113,4 +115,4 @@ def _row(view: ComparisonView, before: str, after: str) -> TargetRow:
     word = found.state if found.state == "mixed" else outcome_word(item)
     outcome = "worse" if found.state == "mixed" else item.outcome
     amount = describe_amount([found]) if found.least else change.partition(" (")[0]
-    return TargetRow(target, outcome, word, name, amount, one, other, others, interval(item), href)
+    return TargetRow(target, outcome, word, name, amount, one, other, others, interval(item, reach), href)
