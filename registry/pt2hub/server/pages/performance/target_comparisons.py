@@ -60,12 +60,14 @@ class TargetOverview:
     """Two versions on all targets that both have.
 
     Attributes:
+        first: The comparison on the first target.
         more: Targets beyond the first ones, each with the URL of its comparison.
         swapped: The URL with the sides swapped.
     """
 
     before: SideView
     after: SideView
+    first: ComparisonView
     answer: Answer
     rows: tuple[TargetRow, ...]
     more: tuple[tuple[str, str], ...]
@@ -94,6 +96,7 @@ def compare_targets(
     return TargetOverview(
         views[0].before,
         views[0].after,
+        views[0],
         answer_comparison(views),
         tuple(rows),
         tuple((target, _href(before, after, target)) for target in targets[_MAX_TARGETS:]),
