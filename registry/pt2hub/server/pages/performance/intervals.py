@@ -47,12 +47,12 @@ class Interval:
 def common_reach(items: Iterable[MetricComparison]) -> float:
     """Return the range to either side that the drawings of several changes share, on the logarithmic axis.
 
-    Where something changed, the intervals of what did not may reach beyond it: a noisy metric would flatten the others.
+    Where something changed, what did not change may reach beyond it: noise and wide limits would flatten the others.
     """
     drawn = [item for item in items if _logs(item)]
-    least = max((_MIN_REACH * _effect(item) for item in drawn), default=_MIN_REACH)
-    changed = [item for item in drawn if item.outcome in ("better", "worse")] or drawn
-    most = max((abs(value) * _MARGIN for item in changed for value in _logs(item)), default=0.0)
+    shown = [item for item in drawn if item.outcome in ("better", "worse")] or drawn
+    least = max((_MIN_REACH * _effect(item) for item in shown), default=_MIN_REACH)
+    most = max((abs(value) * _MARGIN for item in shown for value in _logs(item)), default=0.0)
     return max(least, min(most, _MAX_REACH))
 
 
