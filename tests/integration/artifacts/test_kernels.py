@@ -146,6 +146,8 @@ def test_kernels_have_their_times_also_where_the_profiled_code_is_reused(
         "aoti_torch_cuda_addmm_out takes 69.0 % of the time that the GPU is busy: 690 µs of a call."
         in page.text
     )
+    overview = Page(web.get(f"/artifacts/{first}").get_data(as_text=True))
+    assert "Largest: aoti_torch_cuda_addmm_out, 69.0 % of the time that the GPU is busy" in overview.text
     assert "addmm_out 69.0 % 690 µs 1 addmm triton_poi_fused_relu_0 31.0 % 310 µs 2 net.py:7" in page.text
     assert "Measured with" not in page.text
 
@@ -153,6 +155,22 @@ def test_kernels_have_their_times_also_where_the_profiled_code_is_reused(
     assert f"690 µs of a call. Measured with {MODEL}@1, whose code this artifact reuses." in page.text
     assert f"pt2hub measure {MODEL}@{second} --wait" in page.text
     assert f"/artifacts/{first}?view=trace" in page.links
+
+
+def test_kernels_without_a_record_have_the_runs_that_the_profiler_counted(
+    web: FlaskClient, served: Registry
+) -> None:
+    row = {"name": "ampere_sgemm", "calls": 10, "total_us": 500.0, "mean_us": 50.0, "share": 0.8}
+    told = {"schema": 3, "device": "cuda", "calls": 2, "call_us": 1200.0, "rest_us": 9.0, "rows": [row]}
+    digest = published(served, record(kernels=[KERNEL, KERNEL]), profile=canonical_json(told))
+    assert "ampere_sgemm 80.0 % 250 µs 5 not recorded by the compiler" in read(web, digest).text
+
+
+def test_the_times_of_kernels_of_one_name_are_in_its_first_row(web: FlaskClient, served: Registry) -> None:
+    row = {"name": KERNEL["name"], "calls": 2, "total_us": 500.0, "mean_us": 250.0, "share": 0.8}
+    told = {"schema": 3, "device": "cuda", "calls": 2, "call_us": 1200.0, "rest_us": 9.0, "rows": [row]}
+    digest = published(served, record(kernels=[KERNEL, KERNEL]), profile=canonical_json(told))
+    assert read(web, digest).text.count("in the first row of this name") == 1
 
 
 def test_equal_code_of_another_team_lends_no_record(web: FlaskClient, served: Registry) -> None:
