@@ -72,10 +72,7 @@ OTHER = replace(
         (
             REUSING,
             OTHER,
-            (
-                "The code was recompiled: version 3 runs code that was compiled for it, version 2 reuses code that was compiled for "
-                "version 1."
-            ),
+            "The code was recompiled: version 2 reuses code that was compiled for version 1.",
         ),
         (
             OTHER,
