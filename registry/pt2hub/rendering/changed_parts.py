@@ -29,7 +29,7 @@ _SPEC_NAMES = {
 
 
 def describe_changed_parts(found: ChangedParts) -> str:
-    """Return what changed: `Changed between them: the weights, the seed and the exported graph.`"""
+    """Return what changed, as in `Changed between them: the weights and the seed`, as a sentence."""
     names = list(dict.fromkeys(_names(found)))
     if not names:
         return "Nothing recorded changed between them: neither weights, spec nor program key."

@@ -257,7 +257,9 @@ def test_nothing_of_a_model_that_may_not_be_read_is_shown_with_code_reused_from_
         html = answer.get_data(as_text=True)
         assert answer.status_code == 200, html
         assert not [text for text in (hidden, first, "450 µs") if text in html], url
-    assert team.get(f"/api/v1/artifacts/{second}/kernels", headers=headers).get_json()["code"] == "not_recorded"
+    assert (
+        team.get(f"/api/v1/artifacts/{second}/kernels", headers=headers).get_json()["code"] == "not_recorded"
+    )
     waits.stop(app)
 
 

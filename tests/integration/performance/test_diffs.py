@@ -133,8 +133,12 @@ def test_graphs_and_kernels_are_compared_where_they_are_recorded(served: Registr
 
     recorded(served, fusion("relu", registers=64), key=key(graph="relu with other arguments"))
     recorded(served, fusion("relu", registers=8), key=key(graph="relu", options={"max_autotune": True}))
-    found_graphs = [shell("diff", FIRST, f"{MODEL}@{number}").out.partition("\nGraph\n")[2] for number in (4, 5)]
-    assert found_graphs[0].startswith("The exported graphs differ, but not in what is recorded of their nodes: ")
+    found_graphs = [
+        shell("diff", FIRST, f"{MODEL}@{number}").out.partition("\nGraph\n")[2] for number in (4, 5)
+    ]
+    assert found_graphs[0].startswith(
+        "The exported graphs differ, but not in what is recorded of their nodes: "
+    )
     assert found_graphs[1].startswith("The exported graphs are the same.\n")
 
     document = shell.json("diff", FIRST, SECOND)[1]

@@ -63,12 +63,24 @@ def test_rows_of_a_group_have_one_scale_that_noise_does_not_widen() -> None:
         item("latency_p50", "ms", "worse", ratio=1.218, low=1.21, high=1.23),
         item("latency_p95", "ms", "worse", ratio=1.1, low=1.09, high=1.11),
         item("latency_p99", "ms", "worse", ratio=1.218, low=1.0, high=1.5),
-        item("load_time", "ms", "inconclusive", ratio=1.0, low=0.3, high=3.0, reason="too_noisy", min_effect=1.0),
+        item(
+            "load_time",
+            "ms",
+            "inconclusive",
+            ratio=1.0,
+            low=0.3,
+            high=3.0,
+            reason="too_noisy",
+            min_effect=1.0,
+        ),
     ]
     (group,), _ = group_metrics(metrics)
     at = {row.name: row.interval for row in (*group.changed, *group.folded)}
     one, less, same, noisy = (at[name] for name in ("latency_p50", "latency_p95", "latency_p99", "load_time"))
-    assert one and less and same and noisy
+    assert one
+    assert less
+    assert same
+    assert noisy
     assert one.at == same.at > less.at > WIDTH / 2
     assert one.to == less.to
     assert same.high < noisy.high < WIDTH

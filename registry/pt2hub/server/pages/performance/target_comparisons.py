@@ -18,13 +18,12 @@ from pt2hub.rendering.comparison_words import outcome_word
 from pt2hub.rendering.comparisons import comparison_row
 from pt2hub.rendering.reasons import NOTHING
 from pt2hub.server.pages.performance.intervals import Interval, common_reach, interval
-from pt2hub.wire.performance import SideView
+from pt2hub.wire.performance import ComparisonView, SideView
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
 
     from pt2hub.server.services.performance.comparisons import ComparisonService
-    from pt2hub.wire.performance import ComparisonView
 
 _MAX_TARGETS = 12
 """Targets compared in one page; each takes a few statements."""

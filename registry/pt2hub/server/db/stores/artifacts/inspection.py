@@ -108,8 +108,18 @@ class InspectionStore:
         found: dict[int, list[MeasurementRunView]] = {}
         rows = self._session.execute(_RUNS, {"artifact": artifact, "series": series, "most": _MAX_RUNS})
         for row, value, low, high, at, source, fields, job, baseline, reporter, model in rows:
-            named = (job, baseline) if job and readable().covers(model) else ("", None)
-            run = MeasurementRunView(value, low, high, stamp(at), source, fields, *named, reporter or "")
+            is_named = job is not None and readable().covers(model)
+            run = MeasurementRunView(
+                value,
+                low,
+                high,
+                stamp(at),
+                source,
+                fields,
+                job if is_named else "",
+                baseline if is_named else None,
+                reporter or "",
+            )
             found.setdefault(row, []).append(run)
         return found
 
