@@ -136,11 +136,17 @@ def compare_single(
         return _not("not_measured", "a value is zero, negative or not finite", "series")
     steps = _steps([value for value in usual if _usable((value,))])
     if len(steps) < FEWEST_NEIGHBOURS:
-        detail = f"the series has only {len(steps)} earlier steps, at least {FEWEST_NEIGHBOURS} are required to estimate its noise"
+        detail = f"the series has {_few_steps(len(steps))}, at least {FEWEST_NEIGHBOURS} are required to estimate its noise"
         return _not("too_few", detail, "series", (after / before,))
     noise = _NORMAL_MAD * median(abs(step) for step in steps)
     reach = noise * half_width(len(steps), threshold.confidence)
     return _result(math.log(after) - math.log(before), reach, threshold, "series")
+
+
+def _few_steps(count: int) -> str:
+    if not count:
+        return "no earlier steps"
+    return f"only {count} earlier step{'' if count == 1 else 's'}"
 
 
 def compare_exact(before: float, after: float, threshold: Threshold) -> ComparisonResult:

@@ -1,6 +1,7 @@
-"""Operations with another kernel as text: both kernels with their times, and whether these explain the measured change.
+"""Tuned operations with another kernel as text: both kernels with their times, and whether these can explain a change.
 
-Each side's time comes from that side's own autotuning. Two times of different machines have no difference.
+Each side's time comes from that side's own autotuning, of one run of the operation. Where that ran is not recorded: times
+have no difference if the measurements of the two sides, which usually ran there too, are of different environments.
 """
 
 from __future__ import annotations
@@ -20,8 +21,6 @@ if TYPE_CHECKING:
     from pt2hub.wire.performance import AutotuneDifference, ComparisonView, MetricComparison
 
 KERNEL_HEADINGS = ("Operation", "Shapes", "Before", "After", "Difference", "Other choice")
-_MIN_EXPLAINED = 0.5
-"""Share of the measured change that kernels must account for to explain it."""
 _MIN_SHOWN_CHANGE = 0.0005
 """Smaller relative differences are none: the digits that would show them are not printed."""
 
@@ -60,7 +59,7 @@ def explain_no_difference(view: ComparisonView) -> str:
     if view.across:
         reason = "the targets differ"
     elif view.differs:
-        reason = f"the environments differ in {join_words(name.replace('_', ' ') for name in view.differs)}"
+        reason = f"the environments of the measurements differ in {join_words(name.replace('_', ' ') for name in view.differs)}"
     elif not (view.before.environment and view.after.environment):
         side = "After" if view.before.environment else "Before"
         reason = f"the environment of the {side} side is unknown, as it is not measured"
@@ -84,20 +83,22 @@ def describe_other_choice(item: AutotuneDifference) -> str:
 
 
 def explain_change(view: ComparisonView) -> str:
-    """Say that the kernels that changed do not explain the measured change; empty if they do or it is unknown."""
+    """Say that the kernels that changed do not explain the measured change; empty if they may explain it.
+
+    How often a call runs an operation, and at which size, is not known: only kernels of which none changed its time in the
+    direction of the call surely explain nothing.
+    """
     item = find_speed(view).item
     whole = _change_ms(item) if item else None
     found = [difference_ms(view, kernel) for kernel in view.autotune]
-    timed = [difference for difference in found if difference is not None]
-    if item is None or whole is None or not timed:
+    if item is None or whole is None or not found:
         return ""
-    total = sum(timed)
-    if total * whole > 0 and abs(total) >= _MIN_EXPLAINED * abs(whole):
+    if any(difference is None or difference * whole > 0 for difference in found):
         return ""
     batch = f" at batch {item.batch}" if item.batch else ""
     return (
-        f"Kernel times do not explain it: {_subject(len(timed), len(found))} {_more_or_less(total) or 'as long as before'}, "
-        f"and a call{batch} takes {_more_or_less(whole)}."
+        f"A call{batch} takes {_more_or_less(whole)}, and the kernel times of autotuning do not explain that: "
+        f"no tuned operation with another kernel takes {'longer' if whole > 0 else 'less time'}."
     )
 
 
@@ -106,16 +107,6 @@ def _change_ms(item: MetricComparison) -> float | None:
     if item.outcome not in ("worse", "better") or item.unit != "ms" or not item.before or not item.ratio:
         return None
     return item.before * (item.ratio - 1)
-
-
-def _subject(timed: int, count: int) -> str:
-    """Return the kernels whose times are summed, and the verb."""
-    if timed < count:
-        verb = "takes" if timed == 1 else "together take"
-        return f"of the {count} kernels that changed, the {timed} that both sides timed {verb}"
-    return (
-        "the kernel that changed takes" if count == 1 else f"the {count} kernels that changed together take"
-    )
 
 
 def _more_or_less(milliseconds: float) -> str:

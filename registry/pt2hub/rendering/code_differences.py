@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 
     from pt2hub.domain.differences.graphs import GraphDifferences, NodeDifference
     from pt2hub.domain.differences.kernels import KernelDifference, KernelDifferences
+    from pt2hub.domain.differences.program_keys import KeyDifferences
     from pt2hub.domain.fusion import FusedKernel, GraphNode
     from pt2hub.wire.differences import DiffView
 
@@ -27,9 +28,21 @@ def graph(view: DiffView) -> Section:
         return Section("graph", "Graph", ("The program keys are the same, and so the graphs.",))
     if found.missing:
         return Section("graph", "Graph", (found.missing,))
-    same = "The recorded nodes are the same; arguments of nodes are not recorded."
-    line = f"{found.summary}." if found.summary else same
+    line = f"{found.summary}." if found.summary else _explain_same_nodes(view.key)
     return Section("graph", "Graph", (line,), _NODES, tuple(map(_node_row, found.nodes)), _graph_notes(found))
+
+
+def _explain_same_nodes(key: KeyDifferences) -> str:
+    """Return what is known where no recorded node differs: the key covers the whole graph, the record only its nodes."""
+    groups = {item.path.partition(".")[0] for item in key.fields}
+    if "graph" in groups:
+        return (
+            "The exported graphs differ, but not in what is recorded of their nodes: operations, shapes and dtypes. "
+            "The difference is in what is not recorded, such as arguments."
+        )
+    if key.missing or key.left_out:
+        return "The recorded nodes are the same; arguments of nodes are not recorded."
+    return "The exported graphs are the same."
 
 
 def kernels(view: DiffView) -> Section:

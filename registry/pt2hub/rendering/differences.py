@@ -98,7 +98,7 @@ def _spec(found: SpecDifferences) -> Section:
 def _choices(view: ComparisonView) -> Section:
     reason = view.code.tuning if view.code else ""
     count = len(view.autotune)
-    line = f"The compiler chose another kernel for {format_count(count, 'operation')}."
+    line = f"The compiler chose another kernel for {format_count(count, 'tuned operation')}."
     lines = (line,) if count else (reason or "The compiler chose the same kernel for every timed operation.",)
     why = explain_no_difference(view) if count else ""
     notes = (why,) if why else ()

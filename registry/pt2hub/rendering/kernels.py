@@ -67,7 +67,7 @@ def reused_lines(view: KernelsView) -> list[tuple[str, Digest | None]]:
 def _reused_line(part: ReusedPart) -> str:
     calls = describe_calls(part.calls, part.modules)
     if not part.version:
-        return f"The kernels of {calls} are not listed: the artifact that has them is gone."
+        return f"The kernels of {calls} are not listed: no artifact that you may read has them."
     return f"The kernels of {calls} are listed with {part.version}, whose code is reused."
 
 

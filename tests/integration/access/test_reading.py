@@ -12,12 +12,14 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from pt2hub.domain.digests import Digest
 from pt2hub.domain.reading import ReadMode
 from pt2hub.domain.tokens import Actor, Scope
 from pt2hub.server.api import waits
 from pt2hub.server.api.app import create_app
 from pt2hub.server.api.permissions import RULES, About
 from pt2hub.server.pages.installation import install
+from support.figures import latency, measured
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -277,6 +279,24 @@ def test_lists_counts_and_suggestions_leave_other_teams_out(
     digest = teams[OTHER].digest
     assert OTHER in get(f"/api/v1/resolve?reference={OWN}@{digest}", "*")
     assert OTHER not in get(f"/api/v1/resolve?reference={OWN}@{digest}", "vision/*")
+
+
+def test_a_run_for_a_model_that_may_not_be_read_is_listed_without_its_job(
+    registry: Registry, config: ServerConfig, teams: dict[str, Published]
+) -> None:
+    measured(registry, Digest(teams[OWN].digest), latency(12.0, 12.5, 13.0))
+    registry.sql("UPDATE measurements SET run = %s RETURNING 1", f"{teams[OTHER].build}:1")
+    url = f"/artifacts/{teams[OWN].digest}?view=benchmark"
+    everything = serve(registry, config, ReadMode.PUBLIC).get(url).get_data(as_text=True)
+    assert teams[OTHER].build in everything
+    assert "as baseline of version 1" in everything
+    token = registry.services.access.create_token("ci", scopes=[Scope.READ], patterns=["vision/*"])
+    web = serve(registry, config, ReadMode.TEAM)
+    web.post("/sign-in", data={"token": token}, headers=SAME_SITE)
+    own = web.get(url).get_data(as_text=True)
+    assert "12.5 ms" in own
+    assert teams[OTHER].build not in own
+    assert "as baseline of" not in own
 
 
 def test_a_build_of_another_team_is_not_found_by_what_changes_it(

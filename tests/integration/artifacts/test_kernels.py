@@ -12,6 +12,11 @@ from pt2hub.domain import artifacts as oci
 from pt2hub.domain.artifacts import Descriptor, Manifest
 from pt2hub.domain.digests import Digest, canonical_json, digest_bytes
 from pt2hub.domain.fusion import MAX_FUSION_BYTES, MAX_KERNELS
+from pt2hub.domain.reading import ReadMode
+from pt2hub.domain.tokens import Scope
+from pt2hub.server.api import waits
+from pt2hub.server.api.app import create_app
+from pt2hub.server.pages.installation import install
 from support.artifacts import a_region
 from support.pages import Page
 from support.registry import V4
@@ -19,6 +24,8 @@ from support.registry import V4
 if TYPE_CHECKING:
     from flask.testing import FlaskClient
 
+    from pt2hub.server.config import ServerConfig
+    from pt2hub.server.container import Container
     from support.registry import Registry
     from support.shell import Shell
 
@@ -139,6 +146,8 @@ def test_kernels_have_their_times_also_where_the_profiled_code_is_reused(
         "aoti_torch_cuda_addmm_out takes 69.0 % of the time that the GPU is busy: 690 µs of a call."
         in page.text
     )
+    overview = Page(web.get(f"/artifacts/{first}").get_data(as_text=True))
+    assert "Largest: aoti_torch_cuda_addmm_out, 69.0 % of the time that the GPU is busy" in overview.text
     assert "addmm_out 69.0 % 690 µs 1 addmm triton_poi_fused_relu_0 31.0 % 310 µs 2 net.py:7" in page.text
     assert "Measured with" not in page.text
 
@@ -146,6 +155,22 @@ def test_kernels_have_their_times_also_where_the_profiled_code_is_reused(
     assert f"690 µs of a call. Measured with {MODEL}@1, whose code this artifact reuses." in page.text
     assert f"pt2hub measure {MODEL}@{second} --wait" in page.text
     assert f"/artifacts/{first}?view=trace" in page.links
+
+
+def test_kernels_without_a_record_have_the_runs_that_the_profiler_counted(
+    web: FlaskClient, served: Registry
+) -> None:
+    row = {"name": "ampere_sgemm", "calls": 10, "total_us": 500.0, "mean_us": 50.0, "share": 0.8}
+    told = {"schema": 3, "device": "cuda", "calls": 2, "call_us": 1200.0, "rest_us": 9.0, "rows": [row]}
+    digest = published(served, record(kernels=[KERNEL, KERNEL]), profile=canonical_json(told))
+    assert "ampere_sgemm 80.0 % 250 µs 5 not recorded by the compiler" in read(web, digest).text
+
+
+def test_the_times_of_kernels_of_one_name_are_in_its_first_row(web: FlaskClient, served: Registry) -> None:
+    row = {"name": KERNEL["name"], "calls": 2, "total_us": 500.0, "mean_us": 250.0, "share": 0.8}
+    told = {"schema": 3, "device": "cuda", "calls": 2, "call_us": 1200.0, "rest_us": 9.0, "rows": [row]}
+    digest = published(served, record(kernels=[KERNEL, KERNEL]), profile=canonical_json(told))
+    assert read(web, digest).text.count("in the first row of this name") == 1
 
 
 def test_equal_code_of_another_team_lends_no_record(web: FlaskClient, served: Registry) -> None:
@@ -172,7 +197,7 @@ def test_kernels_of_parts_with_code_of_another_artifact_are_said_to_be_there(
     )
     lines = (
         f"The kernels of 2 calls of layers.0, layers.1<b> are listed with {MODEL}@1, whose code is reused.",
-        "The kernels of 1 call of a part between regions are not listed: the artifact that has them is gone.",
+        "The kernels of 1 call of a part between regions are not listed: no artifact that you may read has them.",
     )
 
     said = shell("kernels", f"{MODEL}@2").out
@@ -192,6 +217,50 @@ def test_kernels_of_parts_with_code_of_another_artifact_are_said_to_be_there(
     assert (
         f"Not compared: the kernels of 2 parts of {MODEL}@2 that run code of other artifacts." in differences
     )
+
+
+def test_nothing_of_a_model_that_may_not_be_read_is_shown_with_code_reused_from_it(
+    web: FlaskClient, served: Registry, container: Container, config: ServerConfig
+) -> None:
+    hidden, shown = "vision/secret", "vision/open"
+    rows = [{"name": KERNEL["name"], "calls": 2, "total_us": 900.0, "mean_us": 450.0, "share": 0.31}]
+    told = {"schema": 3, "device": "cuda", "calls": 2, "call_us": 1200.0, "rest_us": 9.0, "rows": rows}
+    layer = a_region("layer", "layers.0", code_reused_from=digest_bytes(b"code"))
+    first = published(
+        served, record(), model=hidden, profile=canonical_json(told), regions=(a_region("layer", "layers.0"),)
+    )
+    second = published(served, None, model=shown, seed=1)
+    third = published(
+        served, record(), model=shown, seed=2, key="third", code=b"other", regions=(layer, a_region("rest"))
+    )
+    views = [f"/artifacts/{second}?view={name}" for name in ("overview", "kernels", "autotune", "trace")]
+    urls = [
+        *views,
+        f"/artifacts/{second}/sources",
+        f"/artifacts/{second}/debug",
+        f"/artifacts/{third}?view=kernels",
+        f"/api/v1/artifacts/{third}/kernels",
+        f"/compare?before={shown}@1&after={shown}@2",
+        f"/diff?before={shown}@1&after={shown}@2",
+    ]
+    everything = "".join(web.get(url).get_data(as_text=True) for url in urls)
+    assert all(text in everything for text in (hidden, first, "450 µs"))
+
+    app = create_app(container, replace(config, read=ReadMode.TEAM))
+    install(app)
+    team = app.test_client()
+    token = served.services.access.create_token("ci", scopes=[Scope.READ], patterns=[shown])
+    team.post("/sign-in", data={"token": token}, headers={"Sec-Fetch-Site": "same-origin"})
+    headers = {"Authorization": f"Bearer {token}"}
+    for url in urls:
+        answer = team.get(url, headers=headers if url.startswith("/api") else {})
+        html = answer.get_data(as_text=True)
+        assert answer.status_code == 200, html
+        assert not [text for text in (hidden, first, "450 µs") if text in html], url
+    assert (
+        team.get(f"/api/v1/artifacts/{second}/kernels", headers=headers).get_json()["code"] == "not_recorded"
+    )
+    waits.stop(app)
 
 
 def test_an_artifact_without_a_record_has_an_error_code_of_its_own(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import re
 import zipfile
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -117,6 +118,19 @@ def test_its_page_opens_an_artifact_up(web: FlaskClient, served: Registry) -> No
     assert len(files) == 3
     for link in files:
         assert web.get(link, follow_redirects=True).status_code == 200
+
+
+@pytest.mark.parametrize("tab", ["overview", "autotune", "provenance"])
+def test_rows_of_its_tables_are_cards_on_phones(web: FlaskClient, served: Registry, tab: str) -> None:
+    digest = published(served, a_zip(kernel__cpp=KERNEL))
+    html = web.get(f"/artifacts/{digest}?view={tab}").get_data(as_text=True)
+    tables = re.findall(r"<table[^>]*>.*?</table>", html, re.DOTALL)
+    assert tables
+    for table in tables:
+        assert re.match(r'<table class="(?:\w+ )?rows[ "]', table), table
+        bodies = re.findall(r"<tbody>(.*?)</tbody>", table, re.DOTALL)
+        cells = [cell for body in bodies for cell in re.findall(r"<td([^>]*)>", body)]
+        assert all(re.search("data-label|whole-row|bar|implementation", cell) for cell in cells), cells
 
 
 def test_each_tab_has_an_address_and_shows_its_part_alone(web: FlaskClient, served: Registry) -> None:

@@ -12,6 +12,7 @@ from pt2hub.domain.codec import encode
 from pt2hub.domain.digests import canonical_json, digest_bytes, digest_json
 from pt2hub.domain.fusion import FUSION_SCHEMA, FusedKernel, Fusion, GraphNode
 from pt2hub.errors import Ambiguous, InvalidInput, NotFound, NotReady
+from pt2hub.rendering.changed_parts import describe_changed_parts
 from pt2hub.rendering.differences import sections
 from support.figures import latency, measured
 from support.pages import Page
@@ -84,6 +85,8 @@ def test_a_diff_has_every_section_in_text_json_and_on_the_page(
         assert text in page.text
     assert f"pt2hub diff {FIRST} {SECOND} --target {V4}" in page.text
     comparison = Page(web.get(f"/compare?before={FIRST}&after={SECOND}").get_data(as_text=True))
+    changed = "Changed between them: the checks of verification, compiler options and the toolchain. All differences"
+    assert changed in comparison.text
     for linked in (comparison, Page(web.get(f"/models/{MODEL}/versions/2").get_data(as_text=True))):
         assert any(link.startswith("/diff?") for link in linked.links)
     assert pair.sql("SELECT count(*) FROM artifacts") == [(2,)]
@@ -128,6 +131,16 @@ def test_graphs_and_kernels_are_compared_where_they_are_recorded(served: Registr
     assert "\n1 changed; the code has 1 call before, 2 after.\n" in found
     assert ["changed", "triton_poi_fused_0", "1,", "then", "2", "16,", "then", "32", "-", "-"] in rows
 
+    recorded(served, fusion("relu", registers=64), key=key(graph="relu with other arguments"))
+    recorded(served, fusion("relu", registers=8), key=key(graph="relu", options={"max_autotune": True}))
+    found_graphs = [
+        shell("diff", FIRST, f"{MODEL}@{number}").out.partition("\nGraph\n")[2] for number in (4, 5)
+    ]
+    assert found_graphs[0].startswith(
+        "The exported graphs differ, but not in what is recorded of their nodes: "
+    )
+    assert found_graphs[1].startswith("The exported graphs are the same.\n")
+
     document = shell.json("diff", FIRST, SECOND)[1]
     assert [item["after"]["target"] for item in document["graph"]["nodes"]] == ["aten.mul.default"]
     assert document["kernels"]["kernels"][0]["after"]["registers"] == 32
@@ -151,6 +164,14 @@ def test_equal_keys_say_that_the_code_is_reused(registry: Registry) -> None:
     assert "the same code" in found.key.reasons[1]
     assert [item.path for item in found.spec.fields] == ["checks.tolerance"]
     assert all(item.same for item in found.sizes)
+    parts = registry.services.diffs.changed_parts(found.comparison)
+    assert parts is not None
+    assert describe_changed_parts(parts) == "Changed between them: the checks of verification."
+    assert describe_changed_parts(replace(parts, spec=("labels.a",))).startswith("Nothing recorded changed")
+    many = replace(parts, has_other_weights=True, spec=("source.seed", "dtype", "dims.n.max", "dims.n.min"))
+    assert describe_changed_parts(replace(many, key=("graph", "literals"))) == (
+        "Changed between them: the weights, the seed, the spec's dtype, the spec's dims, the exported graph and 1 more."
+    )
 
     elsewhere = registry.published(
         registry.submit(model="audio/net"), key=key(graph="same"), code=b"compiled again"
@@ -172,6 +193,7 @@ def test_a_damaged_config_leaves_the_other_sections(registry: Registry) -> None:
         assert reason in found.spec.missing
         assert found.key.missing == found.spec.missing
         assert found.key.reasons[0] == "The program keys differ."
+        assert registry.services.diffs.changed_parts(found.comparison) is None
         assert [item.part for item in found.sizes] == ["code", "weights", "package"]
 
 

@@ -280,8 +280,12 @@ def test_two_versions_are_compared_on_every_target_that_both_have(
             registry.services.builds.publish(claim, registry.publication(claim))
     page, _ = read(web, f"/compare?before={MODEL}@1&after={MODEL}@2")
     assert "It is inconclusive on both targets whether version 2 is as fast as version 1." in page.text
+    assert "All differences on CPU v3 · torch 2.13" in page.text
     for target in (V3, V4):
         assert f"/compare?before={MODEL}@1&after={MODEL}@2&target={target}" in page.links
+    choice, html = read(web, f"/diff?before={MODEL}@1&after={MODEL}@2")
+    assert "CPU v4 · torch 2.13" in choice.text
+    assert f'title="{V4}"' in html
     one, _ = read(web, f"/compare?before={MODEL}@1&after={MODEL}@2&target={V4}")
     assert f"/compare?before={MODEL}@1&after={MODEL}@2" in one.links
 

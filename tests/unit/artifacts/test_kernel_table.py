@@ -51,7 +51,7 @@ def test_the_largest_kernel_is_first_and_those_without_a_time_are_last_in_the_or
     assert found.largest is not None
     assert found.largest.time is not None
     assert round(found.largest.time.share, 6) == 0.7
-    assert found.shown[1].time == KernelTime(0.2, 200.0)
+    assert found.shown[1].time == KernelTime(0.2, 200.0, 1.0)
     assert [item.time for item in found.shown[3:]] == [None, None]
     assert (found.recorded, found.unrecorded, found.shown[2].kernel) == (4, 1, None)
 

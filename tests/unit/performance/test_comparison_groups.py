@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from pt2hub.server.pages.performance.comparison_groups import group_metrics
-from pt2hub.server.pages.performance.intervals import WIDTH, interval
+from pt2hub.server.pages.performance.intervals import WIDTH, common_reach, interval
 from pt2hub.wire.performance import MetricComparison
 
 
@@ -51,7 +51,36 @@ def test_a_reason_of_many_stands_once() -> None:
     ],
 )
 def test_worse_is_to_the_right(metric: str, unit: str, outcome: str, ratio: float, *, right: bool) -> None:
-    drawn = interval(item(metric, unit, outcome, ratio=ratio, low=ratio * 0.99, high=ratio * 1.01))
+    changed = item(metric, unit, outcome, ratio=ratio, low=ratio * 0.99, high=ratio * 1.01)
+    drawn = interval(changed, common_reach([changed]))
     assert drawn is not None
     assert (drawn.at > WIDTH / 2) == right
     assert drawn.low < drawn.at < drawn.high
+
+
+def test_rows_of_a_group_have_one_scale_that_noise_does_not_widen() -> None:
+    metrics = [
+        item("latency_p50", "ms", "worse", ratio=1.218, low=1.21, high=1.23),
+        item("latency_p95", "ms", "worse", ratio=1.1, low=1.09, high=1.11),
+        item("latency_p99", "ms", "worse", ratio=1.218, low=1.0, high=1.5),
+        item(
+            "load_time",
+            "ms",
+            "inconclusive",
+            ratio=1.0,
+            low=0.3,
+            high=3.0,
+            reason="too_noisy",
+            min_effect=1.0,
+        ),
+    ]
+    (group,), _ = group_metrics(metrics)
+    at = {row.name: row.interval for row in (*group.changed, *group.folded)}
+    one, less, same, noisy = (at[name] for name in ("latency_p50", "latency_p95", "latency_p99", "load_time"))
+    assert one
+    assert less
+    assert same
+    assert noisy
+    assert one.at == same.at > less.at > WIDTH / 2
+    assert one.to == less.to
+    assert same.high < noisy.high < WIDTH

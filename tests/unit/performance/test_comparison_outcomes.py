@@ -146,6 +146,15 @@ def test_single_figures_are_judged_by_the_steps_of_their_series() -> None:
     assert compare_single(1.0, 1.3, [1.0, 0.0, math.nan], LATENCY).reason == "too_few"
 
 
+@pytest.mark.parametrize(
+    ("values", "text"), [(1, "no earlier steps,"), (2, "only 1 earlier step,"), (3, "only 2 earlier steps,")]
+)
+def test_too_few_steps_of_a_series_are_counted_in_words(values: int, text: str) -> None:
+    assert f"the series has {text} at least" in (
+        compare_single(1.0, 1.3, [1.0] * values, LATENCY).detail or ""
+    )
+
+
 def test_sizes_are_judged_by_the_least_effect_alone() -> None:
     sizes = Threshold("lower", 0.01)
     assert compare_exact(1000, 1005, sizes).outcome == "same"

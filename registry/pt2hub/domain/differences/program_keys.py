@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from pt2hub.domain.artifacts import ArtifactConfig
 
-_NAMES = {
+PART_NAMES = {
     "graph": "the exported graph",
     "operators": "the code of custom operators",
     "signature": "the call signature",
@@ -155,7 +155,7 @@ def field_reasons(found: Iterable[FieldDifference], graph: str) -> Iterator[str]
     for item in found:
         groups.setdefault(item.path.partition(".")[0], []).append(item)
     for name, items in groups.items():
-        what = _NAMES.get(name, f"the field {name}")
+        what = PART_NAMES.get(name, f"the field {name}")
         if len(items) == 1 and items[0].path == name and items[0].change != "changed":
             side = "second" if items[0].change == "added" else "first"
             yield f"Only the key of the {side} covers {what}."

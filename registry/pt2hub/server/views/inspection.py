@@ -42,7 +42,7 @@ class MeasurementRunView:
         measured_at: When it was taken, ISO 8601, UTC.
         source: `build`, `again` (a measuring job) or `report`.
         environment: The machine's fingerprint.
-        job: The build or measuring job that took it; empty for a report.
+        job: The build or measuring job that took it; empty for a report, and for a job of a model that may not be read.
         baseline: Number of the version that the job benchmarked, if another one; else None.
         reporter: Who reported it; empty for a job's.
     """

@@ -59,7 +59,13 @@ class ArtifactTab(StrEnum):
 
 
 _PARTS = {
-    ArtifactTab.OVERVIEW: {InspectionPart.CONFIG, InspectionPart.CODE, InspectionPart.BEFORE},
+    ArtifactTab.OVERVIEW: {
+        InspectionPart.CONFIG,
+        InspectionPart.CODE,
+        InspectionPart.BEFORE,
+        InspectionPart.REFERRERS,
+        InspectionPart.PROFILES,
+    },
     ArtifactTab.FILES: {InspectionPart.MEMBERS, InspectionPart.CONFIG, InspectionPart.CODE},
     ArtifactTab.KERNELS: {InspectionPart.REFERRERS, InspectionPart.PROFILES, InspectionPart.CODE},
     ArtifactTab.AUTOTUNE: {InspectionPart.AUTOTUNE},
@@ -111,7 +117,11 @@ def tab_values(tab: ArtifactTab, found: InspectionView) -> dict[str, Any]:
 
 def _overview(found: InspectionView) -> dict[str, Any]:
     view = found.artifact
-    return {"compiled": compile_text(view) or None, "regions": region_lines(view.regions)}
+    return {
+        "compiled": compile_text(view) or None,
+        "regions": region_lines(view.regions),
+        "kernels": _kernels(found)["kernels"],
+    }
 
 
 def _files(found: InspectionView) -> dict[str, Any]:

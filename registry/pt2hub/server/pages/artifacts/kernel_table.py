@@ -30,10 +30,12 @@ class KernelTime:
     Attributes:
         share: Its share, from 0 to 1: on a GPU of the busy time, on a CPU of the calls' time.
         per_call_us: Time per call in microseconds.
+        runs: Runs per call.
     """
 
     share: float
     per_call_us: float
+    runs: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +47,7 @@ class KernelRow:
         lines: Lines of the model with their operations.
         generated: Its name in the generated sources; may be empty.
         time: None if the profiler did not see it or there is no profile.
-        is_repeated: Whether its time is part of that of a row above, which has the same name.
+        is_repeated: Whether its time is part of that of the first row of the same name.
         operator: The operator that launches a kernel without a record; may be empty.
     """
 
@@ -165,4 +167,8 @@ def generated_name(row: ProfileRow) -> str:
 
 
 def _sum(rows: Sequence[ProfileRow], calls: int) -> KernelTime:
-    return KernelTime(min(1.0, sum(row.share for row in rows)), sum(row.total_us for row in rows) / calls)
+    return KernelTime(
+        min(1.0, sum(row.share for row in rows)),
+        sum(row.total_us for row in rows) / calls,
+        sum(row.calls for row in rows) / calls,
+    )

@@ -18,6 +18,7 @@ from pt2hub.rendering.changed_kernels import (
     kernels,
     operation_shapes,
 )
+from pt2hub.rendering.changed_parts import describe_changed_parts
 from pt2hub.rendering.comparison_answers import answer_comparison
 from pt2hub.rendering.comparisons import BETTER, code_lines, remarks, repeat_commands
 from pt2hub.rendering.quantities import quantity
@@ -70,7 +71,20 @@ def compare() -> WerkzeugResponse:
 def _overview(given: dict[str, str], targets: list[str]) -> WerkzeugResponse:
     """Compare two versions on every target that both have."""
     overview = compare_targets(given["before"], given["after"], targets, container().comparisons)
-    return page("compare_targets.html", section="compare", given=given, overview=overview)
+    return page(
+        "compare_targets.html",
+        section="compare",
+        given=given,
+        overview=overview,
+        changed_parts=_changed_parts(overview.first),
+        differences=pair_url(overview.before, overview.after, "pages.diff"),
+    )
+
+
+def _changed_parts(view: ComparisonView) -> str:
+    """Return what changed between two artifacts, as a sentence; empty if that is unknown."""
+    parts = container().diffs.changed_parts(view)
+    return describe_changed_parts(parts) if parts else ""
 
 
 def _url_of_points(model: str, points: list[str]) -> str:
@@ -99,6 +113,7 @@ def _comparison_context(view: ComparisonView) -> dict[str, Any]:
         "view": view,
         "target_links": [],
         "answer": answer_comparison([view]),
+        "changed_parts": _changed_parts(view),
         "groups": groups,
         "notes": notes,
         "confidence": next((item.confidence for item in view.metrics if item.confidence), 0.99),

@@ -12,7 +12,7 @@ from pt2hub.rendering.comparisons import comparison_row
 from pt2hub.rendering.lists import join_words
 from pt2hub.rendering.quantities import format_count
 from pt2hub.rendering.reasons import HOW, NOTHING, because, percentage
-from pt2hub.server.pages.performance.intervals import Interval, interval
+from pt2hub.server.pages.performance.intervals import Interval, common_reach, interval
 from pt2hub.wire.performance import MetricComparison
 
 if TYPE_CHECKING:
@@ -79,8 +79,11 @@ class MetricGroup:
 def group_metrics(metrics: Sequence[MetricComparison]) -> tuple[list[MetricGroup], list[str]]:
     """Return the groups of measurements, and sentences that apply to many of them."""
     shared, method = _shared_reasons(metrics), _usual_method(metrics)
-    rows = [_row(item, shared, method) for item in metrics]
-    found = [_group(name, [row for row in rows if group_of(row.item.metric) == name]) for name in GROUPS]
+    found = []
+    for name in GROUPS:
+        items = [item for item in metrics if group_of(item.metric) == name]
+        reach = common_reach(items)
+        found.append(_group(name, [_row(item, shared, method, reach) for item in items]))
     groups = [group for group in found if group.changed or group.folded]
     return sorted(groups, key=lambda group: not group.changed), _notes(shared, method)
 
@@ -131,7 +134,7 @@ def _notes(shared: dict[str, str], method: str | None) -> list[str]:
     return [text for text in (*shared.values(), how) if text]
 
 
-def _row(item: MetricComparison, shared: dict[str, str], method: str | None) -> MetricRow:
+def _row(item: MetricComparison, shared: dict[str, str], method: str | None, reach: float) -> MetricRow:
     name, before, after, changed, _, _ = comparison_row(item)
     change, _, between = changed.partition(" (")
     full = item.explanation or because(item)
@@ -145,7 +148,7 @@ def _row(item: MetricComparison, shared: dict[str, str], method: str | None) -> 
         after,
         _reason(item, shared, method) + (" (reported)" if item.reported else ""),
         full,
-        interval(item),
+        interval(item, reach),
     )
 
 

@@ -1,4 +1,4 @@
-"""Small drawings of changes with their confidence intervals: worse is always to the right."""
+"""Small drawings of changes with their confidence intervals: worse is to the right, and rows of a table have one scale."""
 
 from __future__ import annotations
 
@@ -11,6 +11,8 @@ from pt2hub.rendering.comparisons import change
 from pt2hub.rendering.quantities import format_share
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from pt2hub.wire.performance import MetricComparison
 
 WIDTH, HEIGHT = 160, 20
@@ -18,6 +20,8 @@ _MIN_REACH = 2.5
 """Minimum range of a drawing to either side, in minimum effects."""
 _MAX_REACH = math.log(4)
 """Maximum range: larger changes are cut off at a factor of four."""
+_MARGIN = 1.1
+_DEFAULT_EFFECT = 0.05
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,23 +44,47 @@ class Interval:
     label: str
 
 
-def interval(item: MetricComparison) -> Interval | None:
-    """Return the drawing of a metric's change, or None without a finite, positive ratio."""
-    known = [ratio for ratio in (item.ratio, item.low, item.high) if ratio is not None]
-    if item.ratio is None or not all(math.isfinite(ratio) and ratio > 0 for ratio in known):
+def common_reach(items: Iterable[MetricComparison]) -> float:
+    """Return the range to either side that the drawings of several changes share, on the logarithmic axis.
+
+    Where something changed, what did not change may reach beyond it: noise and wide limits would flatten the others.
+    """
+    drawn = [item for item in items if _logs(item)]
+    shown = [item for item in drawn if item.outcome in ("better", "worse")] or drawn
+    least = max((_MIN_REACH * _effect(item) for item in shown), default=_MIN_REACH)
+    most = max((abs(value) * _MARGIN for item in shown for value in _logs(item)), default=0.0)
+    return max(least, min(most, _MAX_REACH))
+
+
+def interval(item: MetricComparison, reach: float) -> Interval | None:
+    """Return the drawing of a metric's change, or None without a finite, positive ratio.
+
+    Args:
+        reach: The range to either side, from `common_reach`.
+    """
+    logs = _logs(item)
+    if not logs:
         return None
-    effect = math.log1p(item.min_effect or 0.05)
-    sign = 1.0 if _is_worse_up(item) else -1.0
-    logs = [sign * math.log(ratio) for ratio in known]
-    reach = min(
-        max(_MIN_REACH * effect, *(abs(value) * 1.1 for value in logs)), max(_MAX_REACH, _MIN_REACH * effect)
-    )
+    effect = _effect(item)
 
     def x(value: float) -> float:
         share = min(max(value / reach, -1.0), 1.0)
         return round(WIDTH / 2 + share * (WIDTH / 2 - 6), 1)
 
     return Interval(x(logs[0]), x(min(logs)), x(max(logs)), x(-effect), x(effect), _label(item))
+
+
+def _logs(item: MetricComparison) -> list[float]:
+    """Return the logarithms of the ratio and the ends of its interval, worse ones positive; empty if one has none."""
+    known = [ratio for ratio in (item.ratio, item.low, item.high) if ratio is not None]
+    if item.ratio is None or not all(math.isfinite(ratio) and ratio > 0 for ratio in known):
+        return []
+    sign = 1.0 if _is_worse_up(item) else -1.0
+    return [sign * math.log(ratio) for ratio in known]
+
+
+def _effect(item: MetricComparison) -> float:
+    return math.log1p(item.min_effect or _DEFAULT_EFFECT)
 
 
 def _is_worse_up(item: MetricComparison) -> bool:

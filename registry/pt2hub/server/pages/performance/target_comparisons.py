@@ -11,14 +11,13 @@ from pt2hub.rendering.comparison_answers import Answer, answer_comparison, chang
 from pt2hub.rendering.comparison_words import outcome_word
 from pt2hub.rendering.comparisons import comparison_row
 from pt2hub.rendering.reasons import NOTHING
-from pt2hub.server.pages.performance.intervals import Interval, interval
-from pt2hub.wire.performance import SideView
+from pt2hub.server.pages.performance.intervals import Interval, common_reach, interval
+from pt2hub.wire.performance import ComparisonView, SideView
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
 
     from pt2hub.server.services.performance.comparisons import ComparisonService
-    from pt2hub.wire.performance import ComparisonView
 
 _MAX_TARGETS = 12
 """Targets compared in one page; each takes a few statements."""
@@ -54,12 +53,14 @@ class TargetOverview:
     """Two versions on all targets that both have.
 
     Attributes:
+        first: The comparison on the first target.
         more: Targets beyond the first ones, each with the URL of its comparison.
         swapped: The URL with the sides swapped.
     """
 
     before: SideView
     after: SideView
+    first: ComparisonView
     answer: Answer
     rows: tuple[TargetRow, ...]
     more: tuple[tuple[str, str], ...]
@@ -79,13 +80,16 @@ def compare_targets(
         metrics: Only these; all where omitted.
     """
     views = comparisons.compare_targets(before, after, targets[:_MAX_TARGETS], metrics)
+    items = [item for item in (find_speed(view).item for view in views) if item]
+    reach = common_reach(items)
     rows = sorted(
-        (_row(view, before, after) for view in views),
+        (_row(view, before, after, reach) for view in views),
         key=lambda row: _ORDER.index(row.outcome) if row.outcome in _ORDER else len(_ORDER),
     )
     return TargetOverview(
         views[0].before,
         views[0].after,
+        views[0],
         answer_comparison(views),
         tuple(rows),
         tuple((target, _href(before, after, target)) for target in targets[_MAX_TARGETS:]),
@@ -97,7 +101,7 @@ def _href(before: str, after: str, target: str) -> str:
     return url_for("pages.compare", before=before, after=after, target=target)
 
 
-def _row(view: ComparisonView, before: str, after: str) -> TargetRow:
+def _row(view: ComparisonView, before: str, after: str, reach: float) -> TargetRow:
     found, target = find_speed(view), view.after.target
     item = found.item
     others, href = "; ".join(changed_subjects(view)), _href(before, after, target)
@@ -106,6 +110,5 @@ def _row(view: ComparisonView, before: str, after: str) -> TargetRow:
     name, one, other, change, _, _ = comparison_row(item)
     word = found.state if found.state == "mixed" else outcome_word(item)
     outcome = "worse" if found.state == "mixed" else item.outcome
-    return TargetRow(
-        target, outcome, word, name, change.partition(" (")[0], one, other, others, interval(item), href
-    )
+    amount, line = change.partition(" (")[0], interval(item, reach)
+    return TargetRow(target, outcome, word, name, amount, one, other, others, line, href)

@@ -12,6 +12,7 @@ from pt2hub.domain.differences.fields import compare_fields, limit_fields
 from pt2hub.domain.differences.graphs import GraphDifferences, compare_graphs
 from pt2hub.domain.differences.kernels import KernelDifferences, compare_kernels
 from pt2hub.domain.differences.numerics import compare_numerics
+from pt2hub.domain.differences.parts import ChangedParts
 from pt2hub.domain.differences.program_keys import KeyDifferences, compare_keys
 from pt2hub.domain.differences.regions import add_regions
 from pt2hub.domain.differences.sizes import compare_sizes
@@ -75,6 +76,19 @@ class DiffService:
             kernels=kernels,
             sizes=compare_sizes(one, other),
             numerics=compare_numerics(one["verification"], other["verification"]),
+        )
+
+    def changed_parts(self, view: ComparisonView) -> ChangedParts | None:
+        """Return the parts in which two compared artifacts differ, without graphs and kernels; None if a config is unreadable."""
+        with self._sessions.begin() as session:
+            one, other = (artifact_facts(session, side.artifact) for side in (view.before, view.after))
+        spec, key = self._compare_configs(view, one, other, "")
+        if spec.missing:
+            return None
+        return ChangedParts(
+            one["weights"] != other["weights"],
+            tuple(item.path for item in spec.fields),
+            tuple(dict.fromkeys(item.path.partition(".")[0] for item in key.fields)),
         )
 
     def _compare_code(self, view: ComparisonView) -> tuple[GraphDifferences, KernelDifferences]:

@@ -9,12 +9,14 @@ from sqlalchemy import text
 
 from pt2hub.domain.digests import Digest
 from pt2hub.domain.publishing.compile_modes import requested_options
+from pt2hub.server.db.reading import readable
 
 if TYPE_CHECKING:
     from collections.abc import Collection
 
     from sqlalchemy.orm import Session
 
+_UNREADABLE = "another model"
 # The compiled artifact sorts before those that reuse its code. A key may have thousands of artifacts: their own columns
 # decide, and their kernels are read by an index.
 _CODES = text("""
@@ -46,7 +48,7 @@ _CODES = text("""
         JOIN versions AS theirs ON theirs.id = built.version_id
         JOIN models AS others ON others.id = theirs.model_id
         WHERE split_part(others.name, '/', 1) = split_part(models.name, '/', 1) AND same.program_key = own.program_key AND same.code = own.code
-            AND EXISTS (SELECT 1 FROM autotune_choices WHERE artifact = same.digest)
+            AND others.name ~ :readable AND EXISTS (SELECT 1 FROM autotune_choices WHERE artifact = same.digest)
         ORDER BY same.digest <> own.digest, same.created_at, same.digest LIMIT 1
     ) AS tuned ON true
     WHERE own.digest = ANY(:artifacts)
@@ -62,8 +64,8 @@ class ArtifactCode:
         reused_parts: Number of parts of code compiled by regions that come from other artifacts.
         chosen: Whether autotuning chose anything when it was compiled.
         origin: The artifact that it was compiled for, None if that is gone.
-        compiled_for: That artifact's version, `team/name@3`; empty if it is gone.
-        tuned: The artifact with the kernel times, this one if it has any; None if there are none.
+        compiled_for: That artifact's version, `team/name@3`, or `another model` if it may not be read; empty if it is gone.
+        tuned: The readable artifact with the kernel times, this one if it has any; None if there are none.
     """
 
     artifact: Digest
@@ -92,12 +94,18 @@ class ArtifactCodeStore:
 
     def of(self, artifacts: Collection[Digest]) -> dict[Digest, ArtifactCode]:
         """Return the code of the existing artifacts, by manifest digest."""
-        rows = self._session.execute(_CODES, {"artifacts": list(artifacts)}).mappings()
+        given = {"artifacts": list(artifacts), "readable": readable().expression}
+        rows = self._session.execute(_CODES, given).mappings()
         return {Digest(row["artifact"]): _code(dict(row)) for row in rows}
 
 
 def _code(row: dict[str, Any]) -> ArtifactCode:
     given = {name: row[name] for name in ArtifactCode.__dataclass_fields__ if name in row}
     options = requested_options(row["asked"], row["wanted"])
-    compiled_for = f"{row['made']}@{row['made_number']}" if row["origin"] else ""
-    return ArtifactCode(**given, options=options, compiled_for=compiled_for)
+    return ArtifactCode(**given, options=options, compiled_for=_compiled_for(row))
+
+
+def _compiled_for(row: dict[str, Any]) -> str:
+    if not row["origin"]:
+        return ""
+    return f"{row['made']}@{row['made_number']}" if readable().covers(row["made"]) else _UNREADABLE

@@ -10,6 +10,7 @@ from pt2hub.domain.artifacts import MEASUREMENT_RUN_TYPE, Member
 from pt2hub.domain.builds import BuildKind
 from pt2hub.domain.digests import Digest
 from pt2hub.domain.performance.autotune import AutotuneChoice
+from pt2hub.server.db.reading import only_readable, readable
 from pt2hub.server.db.schema import ArchiveMember as SQLArchiveMember
 from pt2hub.server.db.schema import Artifact as SQLArtifact
 from pt2hub.server.db.schema import AutotuneChoice as SQLAutotuneChoice
@@ -51,7 +52,7 @@ _RUNS = text("""
         greatest(latest.value, (SELECT max(one) FROM unnest(latest.replicates) AS one)),
         latest.measured_at, latest.source, environments.fields, job.id,
         CASE WHEN versions.number <> point.number OR models.id <> series.model_id THEN versions.number END,
-        latest.reporter
+        latest.reporter, models.name
     FROM series_points AS point
     JOIN series ON series.id = point.series_id
     CROSS JOIN LATERAL (
@@ -106,9 +107,18 @@ class InspectionStore:
         """Return the latest measurements of an artifact in some series, by the series' id."""
         found: dict[int, list[MeasurementRunView]] = {}
         rows = self._session.execute(_RUNS, {"artifact": artifact, "series": series, "most": _MAX_RUNS})
-        for row, value, low, high, at, source, fields, job, baseline, reporter in rows:
+        for row, value, low, high, at, source, fields, job, baseline, reporter, model in rows:
+            is_named = job is not None and readable().covers(model)
             run = MeasurementRunView(
-                value, low, high, stamp(at), source, fields, job or "", baseline, reporter or ""
+                value,
+                low,
+                high,
+                stamp(at),
+                source,
+                fields,
+                job if is_named else "",
+                baseline if is_named else None,
+                reporter or "",
             )
             found.setdefault(row, []).append(run)
         return found
@@ -157,7 +167,7 @@ class InspectionStore:
         return Digest(found) if found else None
 
     def code_referrer(self, artifact: Digest, kind: str) -> CodeReferrer | None:
-        """Return a referrer about an artifact's code: its own, or that of the team's first artifact with equal code.
+        """Return a referrer about an artifact's code: its own, or that of the team's first readable one with equal code.
 
         Args:
             kind: Media type of the referrer.
@@ -206,5 +216,5 @@ def _with_referrer(kind: str) -> Select[str, str, int, str]:
         .join(SQLBuild, SQLBuild.id == SQLArtifact.build_id)
         .join(SQLVersion, SQLVersion.id == SQLBuild.version_id)
         .join(SQLModel, SQLModel.id == SQLVersion.model_id)
-        .where(SQLReferrer.artifact_type == kind)
+        .where(SQLReferrer.artifact_type == kind, *only_readable(SQLModel.name))
     )

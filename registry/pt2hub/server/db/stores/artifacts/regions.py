@@ -8,6 +8,7 @@ from sqlalchemy import text
 from sqlalchemy.dialects.postgresql import insert
 
 from pt2hub.domain.digests import Digest
+from pt2hub.server.db.reading import readable
 from pt2hub.server.db.schema import Region as SQLRegion
 
 if TYPE_CHECKING:
@@ -47,7 +48,7 @@ _FIRST = text("""
         JOIN versions ON versions.id = builds.version_id
         JOIN models ON models.id = versions.model_id
         WHERE regions.program_key = wanted.key AND starts_with(models.name, :prefix) AND artifacts.digest <> :artifact
-            AND artifacts.created_at <= (SELECT created_at FROM artifacts WHERE digest = :artifact)
+            AND models.name ~ :readable AND artifacts.created_at <= (SELECT created_at FROM artifacts WHERE digest = :artifact)
         ORDER BY artifacts.created_at, artifacts.digest
         LIMIT 1
     ) AS found
@@ -81,10 +82,16 @@ class RegionStore:
     def first_holders(
         self, artifact: Digest, keys: Collection[Digest], team: str
     ) -> dict[Digest, tuple[Digest, str]]:
-        """Return a team's first artifact with each region, by the region's key: its digest and its version, `team/name@3`.
+        """Return a team's first readable artifact with each region, by the region's key: its digest and version, `team/name@3`.
 
         Args:
             artifact: The artifact that has these regions; only earlier ones are returned.
         """
-        rows = self._session.execute(_FIRST, {"artifact": artifact, "keys": list(keys), "prefix": f"{team}/"})
+        given = {
+            "artifact": artifact,
+            "keys": list(keys),
+            "prefix": f"{team}/",
+            "readable": readable().expression,
+        }
+        rows = self._session.execute(_FIRST, given)
         return {Digest(key): (Digest(digest), f"{name}@{number}") for key, digest, name, number in rows}
