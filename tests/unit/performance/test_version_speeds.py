@@ -41,7 +41,7 @@ def test_a_change_that_counts_is_inconclusive_as_long_as_it_may_be_noise() -> No
 
 def test_a_flagged_change_is_the_same_number_everywhere() -> None:
     found = speeds(10.0, 11.1, change=ChangeView(2, 1, "worse", 1.118))
-    assert describe_speed(found, 2, 1).exact == "11.8 % slower than version 1"
+    assert describe_speed(found, 2, 1).beside == "11.8 % slower than version 1"
 
 
 def test_without_a_measurement_nothing_is_said() -> None:
