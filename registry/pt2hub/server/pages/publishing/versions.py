@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from flask import Response
 
     from pt2hub.server.pages.performance.target_comparisons import TargetOverview, TargetRow
-    from pt2hub.wire.responses import AliasView, VersionSummary, VersionView
+    from pt2hub.wire.responses import AliasView, ModelView, VersionSummary, VersionView
 
 DONE = {
     "published": "Published. The builds below are queued for workers of their targets.",
@@ -157,11 +157,20 @@ def version(team: str, name: str, number: int) -> Response:
             services.comparisons.events(model=whole, number=number, limit=MAX_EVENTS).events, _MAX_CHANGES
         ),
         earlier=_earlier(view, below),
-        neighbours=services.catalog.neighbours(whole, number),
+        neighbours=_neighbours(model, number, below),
         done=DONE.get(request.args.get("done", "")),
         file_urls=(urls := _file_urls(view)),
         card=_card(view, urls),
     )
+
+
+def _neighbours(
+    model: ModelView, number: int, below: Sequence[VersionSummary]
+) -> tuple[int | None, int | None]:
+    """Return the numbers of the versions before and after a version; None where there is none."""
+    if model.newest == number:
+        return below[0].number if below else None, None
+    return container().catalog.neighbours(model.name, number)
 
 
 def _standing(

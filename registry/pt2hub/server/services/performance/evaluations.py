@@ -140,6 +140,8 @@ def compare_evaluations(
 ) -> tuple[EvaluationComparison, ...]:
     """Compare the newest evaluations of two versions, by metric and data set; the policy is that of the second's model."""
     one, other = (_newest(session, side) for side in (before, after))
+    if not one and not other:
+        return ()
     model_id = VersionStore(session).model_id(after.model)
     policy = PolicyStore(session).one(model_id) if model_id is not None else None
     rules = policy.document.get("metrics", {}) if policy else {}
@@ -170,8 +172,7 @@ def _find_absence(
 
 
 def _newest(session: Session, side: Reference) -> dict[tuple[str, Digest], EvaluationView]:
-    version = VersionStore(session).by_number(side.model, side.number or 0)
-    return newest_by_data(EvaluationStore(session).of_version(version.id)) if version else {}
+    return newest_by_data(EvaluationStore(session).of_number(side.model, side.number or 0))
 
 
 def find_obstacle(before: EvaluationView | None, after: EvaluationView | None) -> str:

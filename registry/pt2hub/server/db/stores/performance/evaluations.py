@@ -112,6 +112,13 @@ class EvaluationStore:
         wanted = _select().where(SQLEvaluation.version_id == version_id)
         if metric is not None:
             wanted = wanted.where(SQLEvaluation.metric == metric)
+        return self._newest(wanted)
+
+    def of_number(self, model: str, number: int) -> list[EvaluationView]:
+        """Return the newest evaluations of a version by its model's name and its number, newest first."""
+        return self._newest(_select().where(SQLModel.name == model, SQLVersion.number == number))
+
+    def _newest(self, wanted: Select[SQLEvaluation, str, int]) -> list[EvaluationView]:
         order = (SQLEvaluation.measured_at.desc(), SQLEvaluation.id.desc())
         rows = self._session.execute(wanted.order_by(*order).limit(_MAX_OF_VERSION))
         return [_view(*row) for row in rows]
