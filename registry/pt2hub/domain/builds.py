@@ -28,6 +28,10 @@ class BuildState(StrEnum):
         return self in (BuildState.SUCCEEDED, BuildState.FAILED, BuildState.CANCELLED)
 
 
+UNFINISHED = tuple(state for state in BuildState if not state.final)
+"""States of builds that wait or run."""
+
+
 class BuildKind(StrEnum):
     """Kind of a build. Jobs of the other kinds publish no artifact, but go through the same queue and states."""
 

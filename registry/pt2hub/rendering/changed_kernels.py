@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from pt2hub.domain.performance.autotune import parameters_text
-from pt2hub.rendering.changes import SAME
+from pt2hub.rendering.changes import MIN_SHOWN_CHANGE, SAME
 from pt2hub.rendering.comparison_answers import find_speed
 from pt2hub.rendering.lists import join_words
 from pt2hub.rendering.quantities import quantity
@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from pt2hub.wire.performance import AutotuneDifference, ComparisonView, MetricComparison
 
 KERNEL_HEADINGS = ("Operation", "Shapes", "Before", "After", "Difference", "Other choice")
-_MIN_SHOWN_CHANGE = 0.0005
-"""Smaller relative differences are none: the digits that would show them are not printed."""
 
 
 def kernels(item: AutotuneDifference) -> tuple[str, str]:
@@ -51,7 +49,7 @@ def difference_ms(view: ComparisonView, item: AutotuneDifference) -> float | Non
     if item.before_ms is None or item.after_ms is None or explain_no_difference(view):
         return None
     difference = item.after_ms - item.before_ms
-    return 0.0 if abs(difference) < _MIN_SHOWN_CHANGE * item.before_ms else difference
+    return 0.0 if abs(difference) < MIN_SHOWN_CHANGE * item.before_ms else difference
 
 
 def explain_no_difference(view: ComparisonView) -> str:

@@ -13,7 +13,7 @@ _TIMES = frozenset(("ns", "us", "ms", "s", "min", "h"))
 _LARGE = 10.0
 """Ratio from which changes are shown as factors instead of percentages."""
 _HUNDRED, _HUGE = 100, 1e6
-_MIN_SHOWN_CHANGE = 0.0005
+MIN_SHOWN_CHANGE = 0.0005
 """Smaller changes would be shown as 0.0 %."""
 
 
@@ -45,6 +45,14 @@ def between(low: float, high: float, metric: str, unit: str) -> str:
     return f"{format_change(low, metric, unit)} to {format_change(high, metric, unit)}"
 
 
+def join_changes(low: str, high: str) -> str:
+    """Return two formatted changes of one direction as a range, `3.1 to 10.5 % faster`; empty if they make none."""
+    if low == high:
+        return high
+    one, _, way = low.partition(" % ")
+    return f"{one} to {high}" if way and high.endswith(f" % {way}") else ""
+
+
 def way(ratio: float, metric: str, unit: str) -> str:
     """Return the word for a change's direction: `slower` for times, `larger` for sizes, `lower` for rates."""
     up, down = _words(metric, unit)
@@ -70,7 +78,7 @@ def factor(ratio: float) -> str:
 
 def _amount(ratio: float) -> str:
     """Format the amount of a change: `12.0 %`, `12 times`; empty if negligible."""
-    if abs(ratio - 1) < _MIN_SHOWN_CHANGE:
+    if abs(ratio - 1) < MIN_SHOWN_CHANGE:
         return ""
     if ratio >= _LARGE:
         return f"{factor(ratio)} times"

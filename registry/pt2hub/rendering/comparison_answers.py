@@ -8,7 +8,7 @@ from itertools import groupby
 from typing import TYPE_CHECKING
 
 from pt2hub.domain.performance.metric_groups import GROUPS, MAIN_METRICS, group_of
-from pt2hub.rendering.changes import format_change
+from pt2hub.rendering.changes import format_change, join_changes
 from pt2hub.rendering.comparison_words import ABSENT, UNCHANGED, explain_reason, outcome_word
 from pt2hub.rendering.lists import all_targets, count_word, join_words
 from pt2hub.rendering.metric_subjects import SUBJECTS
@@ -192,10 +192,7 @@ def describe_amount(found: Iterable[SpeedFinding]) -> str:
     if len({item.metric for item in items}) > 1:  # a latency and a throughput make no range
         return "slower" if items[0].outcome == "worse" else "faster"
     low, high = _speed(items[0]), _speed(items[-1])
-    if low == high:
-        return high
-    one, _, way = low.partition(" % ")
-    return f"{one} to {high}" if way and high.endswith(f" % {way}") else f"{low} to {high}"
+    return join_changes(low, high) or f"{low} to {high}"
 
 
 def _amount(item: MetricComparison) -> str:

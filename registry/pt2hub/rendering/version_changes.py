@@ -6,7 +6,7 @@ import math
 from typing import TYPE_CHECKING
 
 from pt2hub.domain.performance.metric_groups import MAIN_METRICS
-from pt2hub.rendering.changes import format_change
+from pt2hub.rendering.changes import format_change, join_changes
 from pt2hub.rendering.comparison_answers import Answer
 from pt2hub.rendering.lists import join_words
 from pt2hub.rendering.quantities import format_count
@@ -71,10 +71,7 @@ def _main_metric(events: Sequence[EventView]) -> str:
 def _amounts(events: Iterable[EventView]) -> str:
     ordered = sorted(events, key=_size)
     low, high = (format_change(event.ratio, event.metric, event.unit) for event in (ordered[0], ordered[-1]))
-    if low == high:
-        return high
-    one, _, way = low.partition(" % ")
-    return f"{one} to {high}" if way and high.endswith(f" % {way}") else f"up to {high}"
+    return join_changes(low, high) or f"up to {high}"
 
 
 def _targets(targets: Sequence[str]) -> str:

@@ -10,7 +10,7 @@ import typer
 
 from pt2hub.cli import panels
 from pt2hub.cli.output import emit
-from pt2hub.domain.builds import HIGHEST_PRIORITY, LOWEST_PRIORITY, BuildState
+from pt2hub.domain.builds import HIGHEST_PRIORITY, LOWEST_PRIORITY, UNFINISHED, BuildState
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from pt2hub.client.client import Client
     from pt2hub.wire.responses import BuildView
 
-_OPEN = frozenset({BuildState.QUEUED, BuildState.RUNNING})
+_OPEN = frozenset(UNFINISHED)
 _REPEATABLE = frozenset({BuildState.FAILED, BuildState.CANCELLED})
 _What = Annotated[
     str,

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 from flask import request
 
 from pt2hub.domain.names import MAX_NAME
-from pt2hub.errors import InvalidInput
 from pt2hub.rendering.quantities import format_bytes, format_count
 from pt2hub.server.api.context import container
 from pt2hub.server.pages.blueprint import routes
+from pt2hub.server.pages.choices import check_choice
 from pt2hub.server.pages.templates import page
 
 if TYPE_CHECKING:
@@ -40,10 +40,7 @@ def usage() -> Response:
     """
     team, order = request.args.get("team") or None, request.args.get("sort", "")
     wanted = request.args.get("q", "").strip()[:MAX_NAME]
-    if order and order not in _ORDERS:
-        raise InvalidInput(
-            f"Invalid sort {order[:40]!a}", where="sort", hint=f"Must be one of {', '.join(_ORDERS)}."
-        )
+    check_choice(order, ("", *_ORDERS), "sort")
     view = container().usage.view(team)
     return page(
         "usage.html",

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from flask import request, url_for
 from pydantic import BaseModel, ConfigDict
 
-from pt2hub.errors import InvalidInput
+from pt2hub.server.pages.choices import check_choice
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -45,12 +45,7 @@ class TokenListQuery(BaseModel):
             InvalidInput: The order is unknown.
         """
         query = cls(q=request.args.get("q", "").strip(), sort=request.args.get("sort", ""))
-        if query.sort and query.sort not in _ORDERS:
-            raise InvalidInput(
-                f"Invalid sort {query.sort[:40]!a}",
-                where="sort",
-                hint=f"Must be one of {', '.join(_ORDERS)}.",
-            )
+        check_choice(query.sort, ("", *_ORDERS), "sort")
         return query
 
     def select(self, tokens: Iterable[TokenInfo]) -> list[TokenInfo]:

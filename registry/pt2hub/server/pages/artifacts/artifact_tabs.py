@@ -17,7 +17,6 @@ from pt2hub.domain.artifacts import (
     TRACE_TYPE,
 )
 from pt2hub.domain.performance import autotune as autotuning
-from pt2hub.errors import InvalidInput
 from pt2hub.rendering.regions import region_lines
 from pt2hub.rendering.sheets import compile_text, isolation_text, state_text
 from pt2hub.server.api.context import container
@@ -30,6 +29,7 @@ from pt2hub.server.pages.artifacts import (
     time_breakdown,
 )
 from pt2hub.server.pages.artifacts.step_shares import share_steps
+from pt2hub.server.pages.choices import check_choice
 from pt2hub.server.views.inspection import InspectionPart
 
 if TYPE_CHECKING:
@@ -94,10 +94,7 @@ def parse_tab(name: str) -> ArtifactTab:
     Raises:
         InvalidInput: There is none.
     """
-    if name not in list(ArtifactTab):
-        raise InvalidInput(
-            f"Invalid view {name[:40]!a}", where="view", hint=f"Must be one of {', '.join(ArtifactTab)}."
-        )
+    check_choice(name, list(ArtifactTab), "view")
     return ArtifactTab(name)
 
 

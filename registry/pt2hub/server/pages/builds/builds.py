@@ -12,6 +12,7 @@ from pydantic import BaseModel, ConfigDict
 from pt2hub.domain.builds import (
     HIGHEST_PRIORITY,
     LOWEST_PRIORITY,
+    UNFINISHED,
     BuildFilter,
     BuildKind,
     BuildOrder,
@@ -19,7 +20,7 @@ from pt2hub.domain.builds import (
     name_kind,
 )
 from pt2hub.domain.terminal import plain
-from pt2hub.errors import InvalidInput, NotFound, Pt2hubError, UsageError
+from pt2hub.errors import NotFound, Pt2hubError, UsageError
 from pt2hub.rendering.sheets import attempts, ordinal
 from pt2hub.rendering.times import count_seconds
 from pt2hub.rendering.waits import Piece, compose_note, is_lonely
@@ -31,7 +32,8 @@ from pt2hub.server.pages.blueprint import routes
 from pt2hub.server.pages.builds.build_answers import answer_build
 from pt2hub.server.pages.builds.list_answers import compose_list_answer
 from pt2hub.server.pages.builds.log_panels import LogQuery, is_finished, panel
-from pt2hub.server.pages.builds.steps import OPEN, any_open, steps_of
+from pt2hub.server.pages.builds.steps import any_open, steps_of
+from pt2hub.server.pages.choices import check_choice
 from pt2hub.server.pages.numbers import MAX_VERSION, parse_priority, parse_whole_number
 from pt2hub.server.pages.templates import fragment, page
 from pt2hub.wire.problems import from_dict
@@ -261,7 +263,7 @@ def _build_context(view: BuildView, typed: str | None = None) -> dict[str, Any]:
         "failure": _failure(view),
         "steps": steps,
         "waited": count_seconds(view.created_at, view.started_at) if view.attempt == 1 else None,
-        "open": view.state in OPEN,
+        "open": view.state in UNFINISHED,
         "can_retry": view.state in _RETRYABLE,
         "max_attempts": _MAX_ATTEMPTS,
         "finished": is_finished(view),
@@ -303,9 +305,8 @@ def _notes(view: BuildView) -> list[list[Piece]]:
 
 
 def _one_of(kind: type[T], text: str, where: str) -> T | None:
-    known = ", ".join(kind)
-    if text and text not in list(kind):
-        raise InvalidInput(f"Invalid {where} {text[:40]!a}", where=where, hint=f"Must be one of {known}.")
+    known: list[str] = list(kind)
+    check_choice(text, ["", *known], where)
     return kind(text) if text else None
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from pt2hub.domain.builds import MEASURING_STEPS, STEPS, BuildKind, BuildState
+from pt2hub.domain.builds import MEASURING_STEPS, STEPS, UNFINISHED, BuildKind, BuildState
 from pt2hub.rendering.quantities import format_duration
 from pt2hub.rendering.steps import remark
 from pt2hub.rendering.times import count_seconds
@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from pt2hub.server.views.step_durations import StepDurations
     from pt2hub.wire.responses import BuildView, StepView
 
-OPEN = frozenset({BuildState.QUEUED, BuildState.RUNNING})
 _EITHER = {"compile", "reuse"}
 EITHER = "compile or reuse"
 """The step that is either, as long as neither has started."""
@@ -107,7 +106,7 @@ class Steps:
 
 def any_open(builds: Iterable[BuildView]) -> bool:
     """Return whether one of the builds is queued or running."""
-    return any(build.state in OPEN for build in builds)
+    return any(build.state in UNFINISHED for build in builds)
 
 
 def steps_of(view: BuildView, usual: StepDurations | None = None) -> Steps:

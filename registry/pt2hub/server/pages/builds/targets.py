@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 from flask import request
 
 from pt2hub.domain.targets import parse_target
-from pt2hub.errors import InvalidInput
 from pt2hub.rendering.sheets import isolation_text, skew
 from pt2hub.server.api.context import container
 from pt2hub.server.pages.blueprint import routes
 from pt2hub.server.pages.builds.list_answers import compose_target_answer, urgency
+from pt2hub.server.pages.choices import check_choice
 from pt2hub.server.pages.templates import page
 
 if TYPE_CHECKING:
@@ -62,12 +62,7 @@ def targets() -> Response:
 
 def _order() -> str:
     order = request.args.get("sort", "")
-    if order not in _ORDERS:
-        raise InvalidInput(
-            f"Invalid sort {order[:40]!a}",
-            where="sort",
-            hint=f"Must be one of {', '.join(filter(None, _ORDERS))}.",
-        )
+    check_choice(order, _ORDERS, "sort")
     return order
 
 

@@ -8,7 +8,7 @@ from flask import request, url_for
 from pydantic import BaseModel, ConfigDict
 
 from pt2hub.domain.names import MAX_NAME, parse_model_name
-from pt2hub.errors import InvalidInput
+from pt2hub.server.pages.choices import check_choice
 from pt2hub.server.views.overview import AliasChoice, ModelFilter, Order
 
 if TYPE_CHECKING:
@@ -104,10 +104,5 @@ def _printable(typed: str) -> str:
 
 
 def _one_of(known: tuple[Any, ...], given: str, where: str) -> Any:
-    if given not in known:
-        raise InvalidInput(
-            f"Invalid {where} {given[:40]!a}",
-            where=where,
-            hint=f"Must be one of {', '.join(filter(None, known))}.",
-        )
+    check_choice(given, known, where)
     return given

@@ -5,7 +5,7 @@ from __future__ import annotations
 from itertools import groupby
 from typing import TYPE_CHECKING
 
-from pt2hub.rendering.changes import format_change
+from pt2hub.rendering.changes import format_change, join_changes
 from pt2hub.rendering.comparison_answers import Answer
 from pt2hub.rendering.lists import all_targets, count_word, join_words
 from pt2hub.rendering.metric_subjects import SUBJECTS, name_metric
@@ -86,7 +86,4 @@ def _amounts(same: Sequence[Trend]) -> str:
     (_, low), (_, high) = min(found), max(found)
     if abs(min(found)[0] - 1) > abs(max(found)[0] - 1):
         low, high = high, low
-    if low == high:
-        return high
-    one, _, way = low.partition(" % ")
-    return f"{one} to {high}" if way and high.endswith(f" % {way}") else f"up to {high}"
+    return join_changes(low, high) or f"up to {high}"

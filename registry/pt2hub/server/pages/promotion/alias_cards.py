@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from pt2hub.rendering.alias_answers import count_forced, is_production, rollback_version, sort_aliases
-from pt2hub.rendering.reasons import percentage
 from pt2hub.rendering.targets import short_target
-from pt2hub.server.pages.promotion.speed_texts import describe_speed
+from pt2hub.server.pages.promotion.speed_texts import describe_speed, format_limit
 from pt2hub.server.pages.template_filters import upper_first
 from pt2hub.wire.responses import AliasView
 
@@ -72,5 +70,5 @@ def describe_newer(speeds: VersionSpeeds | None, ready: int | None, number: int 
     speed = describe_speed(speeds, ready, number)
     if speed.outcome in ("", "inconclusive"):
         return ""
-    alike = f"speeds within {percentage(math.expm1(speeds.least))}"
+    alike = f"speeds within {format_limit(speeds)}"
     return f"{alike if speed.outcome == 'same' else speed.change} on {short_target(speeds.target)}"

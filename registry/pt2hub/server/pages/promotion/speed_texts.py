@@ -50,6 +50,10 @@ def describe_speed(speeds: VersionSpeeds | None, number: int, before: int | None
         return SpeedText(value)
     change = format_change(ratio, speeds.metric, speeds.unit)
     beside = f"{change} {'from' if change == SAME else 'than'} version {before}"
-    limit = percentage(math.expm1(speeds.least))
-    caveats = {"same": f", below the limit of {limit}", "inconclusive": ", which may be noise"}
+    caveats = {"same": f", below the limit of {format_limit(speeds)}", "inconclusive": ", which may be noise"}
     return SpeedText(value, outcome, change, beside, caveats.get(outcome, ""))
+
+
+def format_limit(speeds: VersionSpeeds) -> str:
+    """Return the least change that counts, such as `5 %`."""
+    return percentage(math.expm1(speeds.least))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from pt2hub.domain.builds import BuildState
+from pt2hub.domain.builds import UNFINISHED, BuildState
 from pt2hub.rendering.comparison_answers import Answer
 from pt2hub.rendering.metric_subjects import name_metric
 from pt2hub.rendering.promotions import check_name
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
 
 _MAX_NAMED = 3
 """Failed builds and checks that are named."""
-_OPEN = (BuildState.QUEUED, BuildState.RUNNING)
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +89,7 @@ def _of_builds(view: VersionView) -> Answer | None:
     failed = [build for build in builds if build.state == BuildState.FAILED]
     if failed:
         return Answer("bad", _failed_text(failed, len(builds)))
-    waiting = [build for build in builds if build.state in _OPEN]
+    waiting = [build for build in builds if build.state in UNFINISHED]
     done = sum(build.state == BuildState.SUCCEEDED for build in builds)
     if waiting:
         running = any(build.state == BuildState.RUNNING for build in waiting)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from flask import request, url_for
 from pydantic import BaseModel, ConfigDict
 
 from pt2hub.domain.names import parse_alias
-from pt2hub.errors import InvalidInput
+from pt2hub.server.pages.choices import check_choice
 from pt2hub.server.pages.numbers import MAX_ID, MAX_VERSION, parse_whole_number
 
 if TYPE_CHECKING:
@@ -48,8 +48,8 @@ class VersionListQuery(BaseModel):
             InvalidInput: A number, the order or the state is invalid.
         """
         given = {name: request.args.get(name, "").strip() for name in ("sort", "state", "alias", "label")}
-        _check_choice("sort", given["sort"], ("speed",))
-        _check_choice("state", given["state"], tuple(STATES))
+        check_choice(given["sort"], get_args(Order), "sort")
+        check_choice(given["state"], ("", *STATES), "state")
         if given["alias"]:
             parse_alias(given["alias"])
         pages = {
@@ -97,13 +97,6 @@ class VersionListQuery(BaseModel):
         kept: dict[str, Any] = {**self.filters, "sort": self.sort, **changed}
         given = {name: value for name, value in kept.items() if value}
         return url_for("pages.model", team=team, name=name, **given) + "#versions"
-
-
-def _check_choice(where: str, given: str, known: tuple[str, ...]) -> None:
-    if given and given not in known:
-        raise InvalidInput(
-            f"Invalid {where} {given[:40]!a}", where=where, hint=f"Must be one of {', '.join(known)}."
-        )
 
 
 def _number(where: str, most: int, what: str, hint: str) -> int | None:

@@ -16,6 +16,7 @@ from pt2hub.rendering.quantities import format_count
 from pt2hub.server.api.context import container
 from pt2hub.server.api.problems import status_of
 from pt2hub.server.pages.blueprint import routes
+from pt2hub.server.pages.choices import check_choice
 from pt2hub.server.pages.numbers import query_number
 from pt2hub.server.pages.templates import page
 from pt2hub.wire.responses import FoundVersions
@@ -76,10 +77,7 @@ class VersionQuery(BaseModel):
         Raises:
             InvalidInput: The order is unknown.
         """
-        if self.sort not in ("", "newest", "oldest"):
-            raise InvalidInput(
-                f"Invalid sort {self.sort[:40]!a}", where="sort", hint="Must be one of newest, oldest."
-            )
+        check_choice(self.sort, ("", "newest", "oldest"), "sort")
         return self.sort == "oldest"
 
     def conditions(self) -> list[str]:

@@ -87,10 +87,10 @@ def _different(before: ArtifactCode, after: ArtifactCode) -> str:
     )
     recompiled = not after.reused and not after.reused_parts
     summary = f"The code was recompiled{alike}" if recompiled else f"The two run different code{alike}"
-    told = [(other, after), (one, before)]
+    sides = [(other, after), (one, before)]
     if recompiled:  # that it runs code compiled for it is the same statement again
-        told = [(name, code) for name, code in told if code.reused or code.reused_parts]
-    origins = ", ".join(_origin_text(name, code) for name, code in told)
+        sides = [(name, code) for name, code in sides if code.reused or code.reused_parts]
+    origins = ", ".join(_origin_text(name, code) for name, code in sides)
     return f"{summary}: {origins}." if origins else f"{summary}."
 
 

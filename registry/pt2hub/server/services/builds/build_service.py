@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import structlog
 
 from pt2hub.domain.audit import Action
-from pt2hub.domain.builds import BuildKind, BuildState, Claim, Outcome
+from pt2hub.domain.builds import UNFINISHED, BuildKind, BuildState, Claim, Outcome
 from pt2hub.domain.publications import Publication, ReusableCode, ReusableRegion
 from pt2hub.errors import BuildActive, BuildOver
 from pt2hub.server.blobs.keys import StorageKey
@@ -111,7 +111,7 @@ class BuildService:
             check_priority(priority)
         with self._sessions.begin() as session:
             build = self._lock(session, build_id)
-            if build.state in (BuildState.QUEUED, BuildState.RUNNING):
+            if build.state in UNFINISHED:
                 raise _active(build)
             if build.state is BuildState.SUCCEEDED:
                 raise _over(build, "retried")

@@ -11,7 +11,7 @@ from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from pt2hub.domain.builds import BuildState
+from pt2hub.domain.builds import UNFINISHED, BuildState
 from pt2hub.domain.performance.measurements import MeasurementState
 from pt2hub.domain.performance.metrics import OF_JOBS, default_threshold
 from pt2hub.rendering.quantities import quantity
@@ -36,7 +36,6 @@ _MEASURABLE = frozenset({"environment_differs", "too_noisy", "too_few", "not_mea
 """Reasons for an inconclusive comparison for which measuring again may help."""
 _SHOWN_DIFFERENCE = 0.001
 """Difference of ratios that readers of two times would notice."""
-_OPEN = frozenset({BuildState.QUEUED, BuildState.RUNNING})
 
 
 class PerformanceChecks:
@@ -150,7 +149,7 @@ class PerformanceChecks:
             for number, own in sides
             if own[target].artifact in self._states
         ]
-        jobs = tuple(status.job for _, status in states if status.job and status.job_state in _OPEN)
+        jobs = tuple(status.job for _, status in states if status.job and status.job_state in UNFINISHED)
         text = "; ".join(
             [message, *filter(None, (_measurement_text(number, status) for number, status in states))]
         )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from pt2hub.domain.builds import BuildKind, BuildState, name_kind
+from pt2hub.domain.builds import UNFINISHED, BuildKind, name_kind
 from pt2hub.errors import Detail, StillNeeded
 from pt2hub.rendering.quantities import format_bytes, format_count
 from pt2hub.server.db.stores.retention.dependents import Doomed
@@ -19,7 +19,6 @@ if TYPE_CHECKING:
 
 TRIVIAL_BYTES = 64
 """A blob of at most this size holds no tensor: it is an empty document that every artifact has."""
-_UNFINISHED = {BuildState.QUEUED, BuildState.RUNNING}
 _MAX_NAMED = 5
 
 
@@ -101,7 +100,7 @@ def list_needs(doomed: Doomed, needs: Needs) -> tuple[KeptThing, ...]:
 def list_unfinished(builds: Sequence[DoomedBuild]) -> Iterator[str]:
     """Yield what builds are doing that have not ended."""
     for build in builds:
-        if build.state in _UNFINISHED:
+        if build.state in UNFINISHED:
             yield f"its {name_kind(build.kind)} {build.id} for {build.target} is {build.state}: pt2hub cancel {build.id}"
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from sqlalchemy import and_, bindparam, func, or_, select, tuple_
 from sqlalchemy.orm import aliased
 
-from pt2hub.domain.builds import BuildFilter, BuildKind, BuildOrder, BuildState, Outcome
+from pt2hub.domain.builds import UNFINISHED, BuildFilter, BuildKind, BuildOrder, BuildState, Outcome
 from pt2hub.domain.digests import Digest
 from pt2hub.domain.principals import read_principal
 from pt2hub.server.db.reading import only_readable
@@ -35,7 +35,6 @@ if TYPE_CHECKING:
 
 _MAX_COUNTED_ONE_BY_ONE = 4
 """Up to so many positions are counted one by one; more are cheaper to rank together."""
-_OPEN = (BuildState.QUEUED, BuildState.RUNNING)
 _KEYS: dict[
     BuildOrder, tuple[ColumnElement[Any] | InstrumentedAttribute[Any], InstrumentedAttribute[str]]
 ] = {
@@ -153,7 +152,7 @@ class BuildViewStore:
         if wanted.days is not None:
             # Not by `finished_at IS NULL`, for which there is no index.
             recent = SQLBuild.finished_at > func.now() - timedelta(days=wanted.days)
-            conditions.append(or_(recent, SQLBuild.state.in_(_OPEN)))
+            conditions.append(or_(recent, SQLBuild.state.in_(UNFINISHED)))
         if wanted.order in (BuildOrder.ENDED, BuildOrder.LONGEST):
             conditions.append(_KEYS[wanted.order][0].is_not(None))
         if wanted.model is not None:

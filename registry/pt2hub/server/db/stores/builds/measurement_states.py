@@ -16,13 +16,19 @@ if TYPE_CHECKING:
 
     from sqlalchemy.orm import Session
 
+
+def is_measured(artifact: str) -> str:
+    """Return the SQL condition that a run measured an artifact, given by an expression; `:metric` is `MEASURED_BY`."""
+    return f"""EXISTS (
+        SELECT FROM measurements AS figure JOIN series ON series.id = figure.series_id
+        WHERE figure.artifact = {artifact} AND figure.run IS NOT NULL
+            AND series.metric = :metric AND series.implementation = 'artifact'
+    )"""
+
+
 # Jobs are found by their version, for which there is an index.
-_STATES = text("""
-    SELECT artifact.digest, job.id, job.state, job.error ->> 'message' AS reason, EXISTS (
-            SELECT FROM measurements AS figure JOIN series ON series.id = figure.series_id
-            WHERE figure.artifact = artifact.digest AND figure.run IS NOT NULL
-                AND series.metric = :metric AND series.implementation = 'artifact'
-        ) AS measured
+_STATES = text(f"""
+    SELECT artifact.digest, job.id, job.state, job.error ->> 'message' AS reason, {is_measured("artifact.digest")} AS measured
     FROM artifacts AS artifact
     JOIN builds AS build ON build.id = artifact.build_id
     LEFT JOIN LATERAL (
@@ -33,7 +39,7 @@ _STATES = text("""
         LIMIT 1
     ) AS job ON true
     WHERE artifact.digest = ANY(:artifacts)
-""")
+""")  # noqa: S608  # of constants
 
 
 class MeasurementStateStore:

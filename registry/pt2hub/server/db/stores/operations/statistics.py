@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from sqlalchemy import case, func, literal, select, text, union_all, update
 from sqlalchemy.dialects.postgresql import insert as upsert
 
-from pt2hub.domain.builds import BuildKind, BuildState, Outcome
+from pt2hub.domain.builds import UNFINISHED, BuildKind, BuildState, Outcome
 from pt2hub.domain.statistics import (
     MANY_ATTEMPTS,
     STEP_BOUNDS,
@@ -187,7 +187,7 @@ class StatisticsStore:
             select(SQLBuild, SQLModel.name, SQLVersion.number, last)
             .join(SQLVersion, SQLVersion.id == SQLBuild.version_id)
             .join(SQLModel, SQLModel.id == SQLVersion.model_id)
-            .where(SQLBuild.state.in_((BuildState.QUEUED, BuildState.RUNNING)))
+            .where(SQLBuild.state.in_(UNFINISHED))
             .where(SQLBuild.attempt >= MANY_ATTEMPTS)
             .order_by(SQLBuild.attempt.desc(), SQLBuild.id)
             .limit(_MAX_REPEATED)
@@ -203,9 +203,7 @@ class StatisticsStore:
         kind = case((SQLBuild.kind == BuildKind.MEASURE, BuildKind.MEASURE), else_=BuildKind.BUILD)
         what = (SQLBuild.target, SQLBuild.state, kind)
         rows = self._session.execute(
-            select(*what, func.count(), age)
-            .where(SQLBuild.state.in_((BuildState.QUEUED, BuildState.RUNNING)))
-            .group_by(*what)
+            select(*what, func.count(), age).where(SQLBuild.state.in_(UNFINISHED)).group_by(*what)
         )
         return {
             (target, state, kind): (count, max(float(seconds), 0.0))

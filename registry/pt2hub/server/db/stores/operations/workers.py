@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, cast
 from sqlalchemy import ColumnElement, and_, delete, exists, func, or_, select, true, update
 from sqlalchemy.dialects.postgresql import insert
 
-from pt2hub.domain.builds import BuildState
+from pt2hub.domain.builds import UNFINISHED, BuildState
 from pt2hub.domain.codec import encode
 from pt2hub.domain.digests import Digest, digest_json
 from pt2hub.domain.performance.measurements import environment_class
@@ -281,7 +281,7 @@ def _demand() -> Select[str, int, int, datetime | None]:
             func.count().filter(~queued),
             func.min(SQLBuild.queued_at).filter(queued),
         )
-        .where(SQLBuild.state.in_((BuildState.QUEUED, BuildState.RUNNING)))
+        .where(SQLBuild.state.in_(UNFINISHED))
         .group_by(SQLBuild.target)
     )
 

@@ -9,6 +9,7 @@ from sqlalchemy import text
 from pt2hub.domain.builds import BuildKind
 from pt2hub.domain.performance.measurements import MEASURED_BY
 from pt2hub.server.db.reading import readable
+from pt2hub.server.db.stores.builds.measurement_states import is_measured
 from pt2hub.server.db.stores.publishing.model_list import regression
 from pt2hub.server.db.stores.publishing.production import IN_FORCE, IS_PRODUCTION, WORST
 from pt2hub.server.db.stores.values import optional_stamp, stamp
@@ -58,11 +59,7 @@ _FAILED = text(f"""
         ) OR failed.kind = 'measure'
             AND EXISTS (SELECT FROM aliases WHERE aliases.version_id = versions.id AND {IS_PRODUCTION})
             AND EXISTS (SELECT FROM artifacts WHERE digest = failed.request ->> 'artifact')
-            AND NOT EXISTS (
-                SELECT FROM measurements AS figure JOIN series ON series.id = figure.series_id
-                WHERE figure.artifact = failed.request ->> 'artifact' AND figure.run IS NOT NULL
-                    AND series.metric = :metric AND series.implementation = 'artifact'
-            )
+            AND NOT {is_measured("failed.request ->> 'artifact'")}
             AND NOT EXISTS (
                 SELECT FROM builds AS later
                 WHERE later.version_id = failed.version_id AND later.kind = 'measure'

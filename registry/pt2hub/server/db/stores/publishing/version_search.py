@@ -27,7 +27,7 @@ from sqlalchemy import (
     tuple_,
 )
 
-from pt2hub.domain.builds import BuildKind, BuildState, Readiness
+from pt2hub.domain.builds import UNFINISHED, BuildKind, BuildState, Readiness
 from pt2hub.server.db.performance_schema import SeriesPoint as SQLPoint
 from pt2hub.server.db.reading import only_readable
 from pt2hub.server.db.schema import Alias as SQLAlias
@@ -47,11 +47,10 @@ _CHECKED_PER_FOUND = 20
 """Versions that are checked first, per wanted one."""
 _EXACT_PLANS = text("SET LOCAL plan_cache_mode = force_custom_plan")
 """Plans each search by its values: how many versions have a label differs by orders of magnitude."""
-_UNFINISHED = (BuildState.QUEUED, BuildState.RUNNING)
 _STATES = {
     Readiness.READY: (BuildState.SUCCEEDED,),
-    Readiness.PARTIAL: (*_UNFINISHED, BuildState.FAILED, BuildState.CANCELLED),
-    Readiness.PENDING: _UNFINISHED,
+    Readiness.PARTIAL: (*UNFINISHED, BuildState.FAILED, BuildState.CANCELLED),
+    Readiness.PENDING: UNFINISHED,
     Readiness.FAILED: (BuildState.FAILED,),
     Readiness.CANCELLED: (BuildState.CANCELLED,),
 }
