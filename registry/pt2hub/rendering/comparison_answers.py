@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from pt2hub.domain.performance.metric_groups import GROUPS, MAIN_METRICS, group_of
 from pt2hub.rendering.changes import format_change, join_changes
 from pt2hub.rendering.comparison_words import ABSENT, UNCHANGED, explain_reason, outcome_word
+from pt2hub.rendering.evaluations import evaluation_clauses
 from pt2hub.rendering.lists import all_targets, count_word, join_words
 from pt2hub.rendering.metric_subjects import SUBJECTS
 from pt2hub.rendering.reasons import percentage
@@ -69,7 +70,9 @@ def answer_comparison(views: Sequence[ComparisonView]) -> Answer:
     found = [find_speed(view) for view in views]
     speed = _of_one(views[0], found[0]) if len(views) == 1 else _of_many(views[0], found)
     others, tones = _other_clauses(views)
-    return Answer(_tone(found, tones), "; ".join((speed, *others)) + ".")
+    quality = [item for item in views[0].evaluations if item.outcome in ("worse", "better")]
+    tones += [item.outcome for item in quality]
+    return Answer(_tone(found, tones), "; ".join((speed, *evaluation_clauses(quality), *others)) + ".")
 
 
 def find_speed(view: ComparisonView) -> SpeedFinding:
@@ -84,7 +87,7 @@ def find_speed(view: ComparisonView) -> SpeedFinding:
 
 
 def changed_subjects(view: ComparisonView) -> list[str]:
-    """Return what else changed, apart from the speed: `device memory is 12.0 % larger`."""
+    """Return what else changed on a target, apart from the speed: `device memory is 12.0 % larger`."""
     return _other_clauses([view])[0]
 
 
@@ -229,7 +232,7 @@ def _lower(name: str) -> str:
 
 
 def _other_clauses(views: Sequence[ComparisonView]) -> tuple[list[str], list[str]]:
-    """Return clauses on everything but the main metric, and the outcomes of what changed."""
+    """Return clauses on all measurements but those of the main metric, and the outcomes of what changed."""
     clauses, outcomes, unchanged = [], [], []
     said = {find_speed(view).state for view in views}
     for group in GROUPS:
@@ -242,10 +245,6 @@ def _other_clauses(views: Sequence[ComparisonView]) -> tuple[list[str], list[str
             outcomes += [item.outcome for item in changed]
         elif group in _QUIET and _is_unchanged(items):
             unchanged.append(group)
-    for found in views[0].evaluations:
-        if found.outcome in ("worse", "better"):
-            clauses.append(f"{found.metric} is {found.outcome}")
-            outcomes.append(found.outcome)
     if unchanged:
         clauses.append(f"{join_words(unchanged)} {'is' if len(unchanged) == 1 else 'are'} {UNCHANGED}")
     return clauses, outcomes

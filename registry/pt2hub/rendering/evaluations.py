@@ -5,8 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from pt2hub.domain.performance.data_sets import DataSet
+from pt2hub.rendering.lists import join_words
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from pt2hub.domain.digests import Digest
     from pt2hub.wire.evaluations import EvaluationComparison, EvaluationView
 
@@ -58,3 +61,38 @@ def evaluation_row(item: EvaluationComparison) -> tuple[str, ...]:
         item.outcome,
         item.reason,
     )
+
+
+def evaluation_clauses(changed: Sequence[EvaluationComparison]) -> list[str]:
+    """Return a clause for each metric that changed: `accuracy is better by 0.47 to 0.6 points`.
+
+    Args:
+        changed: Comparisons whose outcome is `better` or `worse`.
+    """
+    metrics = dict.fromkeys(item.metric for item in changed)
+    return [_clause(metric, [item for item in changed if item.metric == metric]) for metric in metrics]
+
+
+def _clause(metric: str, found: Sequence[EvaluationComparison]) -> str:
+    sides = [
+        (outcome, [item for item in found if item.outcome == outcome]) for outcome in ("worse", "better")
+    ]
+    said = [(outcome, items) for outcome, items in sides if items]
+    if len(said) == 1:
+        outcome, items = said[0]
+        return f"{metric} is {outcome}{_amount(items)}"
+    parts = [
+        f"{outcome}{_amount(items)} on {join_words(item.data_set or item.data_digest[:19] for item in items)}"
+        for outcome, items in said
+    ]
+    return f"{metric} is {' and '.join(parts)}"
+
+
+def _amount(items: Sequence[EvaluationComparison]) -> str:
+    """Return by how much values differ: ` by 0.47 to 0.6 points`; empty where their units differ."""
+    units = {item.after.unit for item in items if item.after}
+    differences = sorted(abs(item.difference) for item in items if item.difference is not None)
+    if len(units) != 1 or not differences:
+        return ""
+    low, high = (f"{value:.3g}" for value in (differences[0], differences[-1]))
+    return f" by {with_unit_of_difference(low if low == high else f'{low} to {high}', units.pop())}"

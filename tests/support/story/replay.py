@@ -19,7 +19,9 @@ from pt2hub.server.services.blobs.documents import read_manifest
 from support.story import contents
 from support.story.attempts import Attempts, Job
 from support.story.clock import Clock
+from support.story.evaluations import evaluate, rules
 from support.story.failures import FAILURES
+from support.story.origins import attached, labels
 from support.story.plot import (
     DAYS,
     EMBEDDER,
@@ -41,9 +43,9 @@ if TYPE_CHECKING:
 _DAY = 86400.0
 _LATENCY = {"alias": "prod", "metric": "latency_p50", "max_worse": 0.05, "missing": "pass"}
 _POLICIES: dict[tuple[str, int], dict[str, Any]] = {
-    (RESNET, 12): {"checks": [_LATENCY]},
-    (EMBEDDER, 4): {"checks": [_LATENCY]},
-    (RANKER, 5): {"checks": [_LATENCY]},
+    (RESNET, 12): {"checks": [_LATENCY], "metrics": rules(RESNET)},
+    (EMBEDDER, 4): {"checks": [_LATENCY], "metrics": rules(EMBEDDER)},
+    (RANKER, 5): {"checks": [_LATENCY], "metrics": rules(RANKER)},
 }
 """Policies, by the model and the version after which they are set."""
 _OWNERS = {
@@ -110,6 +112,8 @@ class _Replay:
             self._services.labels.change(model.name, None, put=owner, remove=[], expected={}, by=_ADA)
         for place, (arch, build) in enumerate(zip(model.speeds, version.builds, strict=True)):
             self._build(Job(build.id, model, number, arch), at + 20 * place)
+        if found := list(evaluate(model, number)):
+            self._services.evaluations.report({"evaluations": found}, by=_CI)
         if any(0 <= number - changed <= 3 for changed in model.changes):
             self._compare()
         if any(number == built for arch in model.speeds for built, _ in self._built[model.name, arch][-1:]):
@@ -122,25 +126,25 @@ class _Replay:
             pass
 
     def _spec(self, model: Model, number: int) -> dict[str, Any]:
-        program, data = model.program(number), contents.weights(model, number)
-        weights = digest_bytes(data)
-        self._services.blobs.store(
-            [BlobChunk(StorageKey.blob(weights), len(data), data)], holder="upload:ada"
-        )
+        program, weights = model.program(number), self._upload(contents.weights(model, number))
+        files = {name: self._upload(data) for name, data in attached(model).items()}
         return {
             "model": model.name,
             "source": {**model.source, **({"seed": program} if program > 1 else {})},
             "weights": weights,
+            **({"files": files} if files else {}),
             "inputs": model.inputs,
             "dims": {"batch": {"max": 64, "example": model.batches[-1]}},
             "measure": {"batches": list(model.batches)},
             "compile": {"options": {"max_autotune": True}, "debug": ["fusion", "graph"]},
             "targets": [model.machine(number, arch).target.name for arch in model.speeds],
-            "labels": {
-                "git.sha": digest_bytes(f"{model.name} {number}".encode())[-40:],
-                "git.branch": "main",
-            },
+            "labels": labels(model, number),
         }
+
+    def _upload(self, data: bytes) -> Digest:
+        digest = digest_bytes(data)
+        self._services.blobs.store([BlobChunk(StorageKey.blob(digest), len(data), data)], holder="upload:ada")
+        return digest
 
     def _build(self, job: Job, at: float) -> None:
         """Let a build end as the plot says."""

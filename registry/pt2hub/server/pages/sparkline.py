@@ -8,12 +8,16 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 
-def points(values: Sequence[float], width: float = 100, height: float = 24) -> str:
-    """Return the points of a sparkline's polyline in a box of `width` by `height`; the y axis spans at least 10 %."""
+def points(values: Sequence[float], width: float = 100, height: float = 24, least: float = 0.1) -> str:
+    """Return the points of a sparkline's polyline in a box of `width` by `height`.
+
+    Args:
+        least: The share of the largest value that the y axis spans at least, so that noise does not look like cliffs.
+    """
     if not values:
         return ""
     low, high = min(values), max(values)
-    spread = max(high - low, 0.1 * max(abs(low), abs(high))) or 1.0
+    spread = max(high - low, least * max(abs(low), abs(high))) or 1.0
     middle = (low + high) / 2
     step = width / max(1, len(values) - 1)
     return " ".join(

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from pt2hub.errors import INVISIBLE_CHARACTERS
 from pt2hub.rendering.changes import format_change
-from pt2hub.rendering.evaluations import evaluation_row, value_text
+from pt2hub.rendering.evaluations import difference_text, evaluation_row, value_text
 from pt2hub.rendering.quantities import (
     format_bounded,
     format_bytes,
@@ -49,6 +49,7 @@ def upper_first(text: str) -> str:
 
 FILTERS: dict[str, Callable[..., Any]] = {
     "evaluation_row": evaluation_row,
+    "evaluation_difference": difference_text,
     "evaluation_value": value_text,
     "moment": format_utc_time,
     "ago": format_ago,

@@ -22,6 +22,8 @@ from pt2hub.server.pages.promotion.alias_cards import compose_cards, describe_ne
 from pt2hub.server.pages.promotion.alias_forms import AliasForm
 from pt2hub.server.pages.promotion.version_choices import compose_choices
 from pt2hub.server.pages.publishing.labels import show_labels
+from pt2hub.server.pages.publishing.quality import VERSIONS as EVALUATED_VERSIONS
+from pt2hub.server.pages.publishing.quality import compose_trends
 from pt2hub.server.pages.publishing.speed_chart import draw_chart
 from pt2hub.server.pages.publishing.version_list_query import STATES, VersionListQuery
 from pt2hub.server.pages.publishing.version_rows import compose_heads, compose_rows, pick_targets
@@ -29,7 +31,7 @@ from pt2hub.server.pages.templates import page
 from pt2hub.wire.responses import FoundVersions
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
     from typing import Any
 
     from flask import Response
@@ -80,6 +82,7 @@ def model(team: str, name: str) -> Response:
         changes=group_changes(
             services.comparisons.events(model=whole, limit=MAX_EVENTS).events, _MAX_CHANGES
         ),
+        **_quality(whole, production, policy.document),
         policy=policy,
         protected=protection_rows(policy.document),
         pulls=_pulls(view, production, found.versions),
@@ -98,6 +101,14 @@ def _find_versions(query: VersionListQuery, view: ModelView, production: AliasVi
         return catalog.search(query.conditions(), after=query.after, limit=VERSIONS)
     found = catalog.versions(view.name, before=query.upto and query.upto + 1, limit=VERSIONS)
     return FoundVersions(found.versions, next=found.next)
+
+
+def _quality(model: str, production: AliasView | None, policy: Mapping[str, Any]) -> dict[str, Any]:
+    """Return how the model's evaluations moved over its versions."""
+    number = production.number if production else None
+    evaluations = container().evaluations.newest(model, EVALUATED_VERSIONS, also=number)
+    trends, more = compose_trends(evaluations, number, policy.get("metrics", {}))
+    return {"quality": trends, "more_quality": more}
 
 
 def _anchor(view: ModelView, production: AliasView | None) -> int | None:

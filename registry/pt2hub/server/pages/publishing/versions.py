@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 
     from flask import Response
 
-    from pt2hub.server.pages.performance.target_comparisons import TargetOverview, TargetRow
+    from pt2hub.server.pages.performance.target_comparisons import TargetOverview
     from pt2hub.wire.responses import AliasView, ModelView, VersionSummary, VersionView
 
 DONE = {
@@ -125,7 +125,9 @@ def version(team: str, name: str, number: int) -> Response:
     lineage = services.lineage.lineage(whole, number)
     model = services.catalog.model(whole)
     below = services.catalog.versions(whole, before=number, limit=_MAX_EARLIER).versions
-    standing, speeds = _standing(view, aliases, below)
+    standing, overview = _standing(view, aliases, below)
+    speeds = {row.target: row for row in overview.rows} if overview else {}
+    qualities = overview.first.evaluations if overview else ()
     standing = replace(standing, damaged=tuple(row.build.target for row in rows if row.damaged))
     return page(
         "version.html",
@@ -149,6 +151,7 @@ def version(team: str, name: str, number: int) -> Response:
         relations=list(Relation),
         answer=answer_version(standing),
         speeds=speeds,
+        qualities={(item.metric, item.data_digest): item for item in qualities},
         targets=[row.build.target for row in rows],
         platforms=name_platforms(row.build.target for row in rows if row.artifact),
         policy=services.policies.policy(whole),
@@ -175,8 +178,8 @@ def _neighbours(
 
 def _standing(
     view: VersionView, aliases: Sequence[AliasView], below: Sequence[VersionSummary]
-) -> tuple[Standing, dict[str, TargetRow]]:
-    """Return what decides whether the version may be promoted, and its speed against production by target.
+) -> tuple[Standing, TargetOverview | None]:
+    """Return what decides whether the version may be promoted, and its comparison with production.
 
     Args:
         below: Versions before it, newest first.
@@ -188,17 +191,16 @@ def _standing(
     )
     standing = Standing(view, production)
     if production is None or standing.is_in_production or view.yanked:
-        return standing, {}
+        return standing, None
     reader = visitor()
     try:
         preview = container().aliases.preview(
             view.model, production.name, view.number, by=reader.principal if reader else None
         )
     except Pt2hubError:  # it has no artifact yet
-        return standing, {}
+        return standing, None
     overview = _compare_with(view, production.number, below)
-    speeds = {row.target: row for row in overview.rows} if overview else {}
-    return Standing(view, production, preview, overview.answer if overview else None), speeds
+    return Standing(view, production, preview, overview.answer if overview else None), overview
 
 
 def _compare_with(

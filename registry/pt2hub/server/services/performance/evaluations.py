@@ -134,6 +134,16 @@ class EvaluationService:
             tuple(view for _, view in page), next=page[-1][0] if len(found) > limit else None
         )
 
+    def newest(self, model: str, versions: int, *, also: int | None = None) -> list[EvaluationView]:
+        """Return the newest evaluation by each metric, on each data set, of a model's newest versions, oldest version first.
+
+        Args:
+            versions: How many of the newest versions count.
+            also: A version that counts however old it is, such as the one in production.
+        """
+        with self._sessions.begin() as session:
+            return EvaluationStore(session).of_newest_versions(model, versions, also=also)
+
 
 def compare_evaluations(
     session: Session, before: Reference, after: Reference
@@ -146,7 +156,7 @@ def compare_evaluations(
     policy = PolicyStore(session).one(model_id) if model_id is not None else None
     rules = policy.document.get("metrics", {}) if policy else {}
     return tuple(
-        _compare(one.get(key), other.get(key), rules, _find_absence(key, one, other))
+        compare_pair(one.get(key), other.get(key), rules, _find_absence(key, one, other))
         for key in sorted(one.keys() | other.keys())
     )
 
@@ -196,9 +206,15 @@ def is_at_most(difference: float, limit: float, *values: float) -> bool:
     return difference <= limit + _ROUNDING * max(map(abs, (limit, *values)))
 
 
-def _compare(
-    before: EvaluationView | None, after: EvaluationView | None, rules: Mapping[str, Any], absence: str
+def compare_pair(
+    before: EvaluationView | None, after: EvaluationView | None, rules: Mapping[str, Any], absence: str = ""
 ) -> EvaluationComparison:
+    """Compare the evaluations of two versions by one metric on one data set.
+
+    Args:
+        rules: What the policy says of each metric.
+        absence: Why one of them is missing; empty if none is.
+    """
     known = after or before
     assert known is not None, "one side has the key"
     reason, difference, outcome = absence or _not_comparable(before, after), None, "inconclusive"

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, cast
 
-from sqlalchemy import func, select
+from sqlalchemy import func, or_, select
 from sqlalchemy.dialects.postgresql import insert
 
 from pt2hub.domain.codec import encode
@@ -140,6 +140,36 @@ class EvaluationStore:
             wanted = wanted.where(SQLEvaluation.id < before)
         rows = self._session.execute(wanted.order_by(SQLEvaluation.id.desc()).limit(limit))
         return [(row.id, _view(row, model, number)) for row, model, number in rows]
+
+    def of_newest_versions(
+        self, model: str, versions: int, *, also: int | None = None
+    ) -> list[EvaluationView]:
+        """Return the newest evaluation by each metric, on each data set, of a model's newest versions, oldest version first.
+
+        Args:
+            versions: How many of the newest versions count.
+            also: A version that counts however old it is.
+        """
+        newest = (
+            select(SQLVersion.id)
+            .join(SQLModel, SQLModel.id == SQLVersion.model_id)
+            .where(SQLModel.name == model)
+            .order_by(SQLVersion.number.desc())
+            .limit(versions)
+        )
+        older = (
+            select(SQLVersion.id)
+            .join(SQLModel, SQLModel.id == SQLVersion.model_id)
+            .where(SQLModel.name == model, SQLVersion.number == also)
+        )
+        one = (SQLVersion.number, SQLEvaluation.metric, SQLEvaluation.data_digest)
+        rows = self._session.execute(
+            _select()
+            .where(or_(SQLVersion.id.in_(newest), SQLVersion.id.in_(older)))
+            .order_by(*one, SQLEvaluation.measured_at.desc(), SQLEvaluation.id.desc())
+            .distinct(*one)
+        )
+        return [_view(*row) for row in rows]
 
     def units(self, model_id: int) -> dict[str, str]:
         """Return a unit of each metric that a model's versions were evaluated by."""
