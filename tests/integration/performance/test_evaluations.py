@@ -9,6 +9,7 @@ import pytest
 
 from pt2hub.domain.tokens import Actor
 from pt2hub.errors import InvalidInput, PromotionCheckFailed
+from support.pages import Page
 from support.promoted import ADMIN, MODEL, move, protect, published
 
 if TYPE_CHECKING:
@@ -242,6 +243,36 @@ def test_pages_show_evaluations(web: FlaskClient, registry: Registry) -> None:
     assert "0.763" in text
     page = web.get(f"/compare?before={MODEL}@1&after={MODEL}@2").get_data(as_text=True)
     assert 'aria-label="Evaluations of both versions"' in page
+
+
+def test_the_pages_of_a_model_and_of_a_version_compare_evaluations_with_production(
+    web: FlaskClient, registry: Registry
+) -> None:
+    for _ in range(3):
+        published(registry)
+    assert "Quality on your data" not in Page(web.get(f"/models/{MODEL}").get_data(as_text=True)).text
+    protect(registry)
+    move(registry, 1, None)
+    for number, value in ((1, 76.3), (2, 77.0), (2, 76.9), (3, 75.8)):
+        evaluate(registry, number, value, unit="%")
+    evaluate(registry, 3, 12.0, unit="%", data_set=OTHER_DATA)
+    model = Page(web.get(f"/models/{MODEL}").get_data(as_text=True))
+    assert "accuracy on imagenet-v2 75.8 % of 3 -0.5 points" in model.text
+    assert "accuracy on bbbbbbbbbbbb 12 % of 3 version 1 was not evaluated on this data set" in model.text
+    html = web.get(f"/models/{MODEL}").get_data(as_text=True)
+    assert 'aria-label="accuracy of 3 versions, from 75.8 % to 76.9 %"' in html, "the newest of each version"
+    version = Page(web.get(f"/models/{MODEL}/versions/3").get_data(as_text=True)).text
+    assert "accuracy is worse by 0.5 points" in version
+    assert "-0.5 points" in version
+
+
+def test_an_old_version_in_production_is_compared_however_many_versions_follow(registry: Registry) -> None:
+    for number in range(1, 5):
+        published(registry)
+        evaluate(registry, number, 0.7)
+    newest = registry.services.evaluations.newest
+    assert [item.number for item in newest(MODEL, 2)] == [3, 4]
+    assert [item.number for item in newest(MODEL, 2, also=1)] == [1, 3, 4]
 
 
 def test_differences_of_percentages_are_in_points(registry: Registry) -> None:

@@ -7,7 +7,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, cast
 
 from sqlalchemy import func, or_, select
-from sqlalchemy.dialects.postgresql import insert
+from sqlalchemy.dialects.postgresql import distinct_on, insert
 
 from pt2hub.domain.codec import encode
 from pt2hub.domain.digests import Digest
@@ -167,7 +167,7 @@ class EvaluationStore:
             _select()
             .where(or_(SQLVersion.id.in_(newest), SQLVersion.id.in_(older)))
             .order_by(*one, SQLEvaluation.measured_at.desc(), SQLEvaluation.id.desc())
-            .distinct(*one)
+            .ext(distinct_on(*one))
         )
         return [_view(*row) for row in rows]
 
