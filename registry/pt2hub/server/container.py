@@ -89,6 +89,7 @@ from pt2hub.system.egress import Egress
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator
+    from contextlib import AbstractContextManager
 
     from pt2hub.server.blobs.ports import Storage
     from pt2hub.server.config import ServerConfig
@@ -140,6 +141,10 @@ class Container:
     def believe(self, issuer: str) -> None:
         """Let people have the roles of their groups at this provider; those of another one have none."""
         self._sessions.believe(issuer)
+
+    def read_together(self) -> AbstractContextManager[None]:
+        """Let everything that this thread reads in the block be of one moment; what writes is refused."""
+        return self._sessions.read_together()
 
     def _open_blobs(self, max_blob_bytes: int, scrub_bytes_per_s: int) -> None:
         storage = self.storage

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import select
+from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast
 
@@ -23,6 +24,7 @@ from pt2hub.errors import (
     InternalError,
     Pt2hubError,
 )
+from pt2hub.server.db.snapshots import begin_snapshot
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -51,6 +53,10 @@ _UNAVAILABLE = (
     sqlalchemy.exc.TimeoutError,
 )
 _NO_ANSWER = "Check that PostgreSQL is running and that PT2HUB_DATABASE_URL is correct; then try again."
+
+
+_SHARED: ContextVar[Session | None] = ContextVar("shared session", default=None)
+"""The transaction of a block of `Sessions.read_together`."""
 
 
 def conninfo(database_url: str) -> str:
@@ -217,11 +223,16 @@ class Reader:
             DatabaseUnavailable: No connection or a timeout: another try may succeed.
             InternalError: The database refused the statement.
         """
+        values = {**statement.constants, **parameters}
+        if (shared := _SHARED.get()) is not None:  # a second connection could be one too many for the pool
+            with translate_errors():
+                held = cast("psycopg.Connection", shared.connection().connection.driver_connection)
+                return held.execute(statement.text, values).fetchall()
         with translate_errors(), contextlib.closing(self._engine.raw_connection()) as pooled:
             connection = cast("psycopg.Connection", pooled.driver_connection)
             try:
                 connection.autocommit = True
-                found = connection.execute(statement.text, {**statement.constants, **parameters}).fetchall()
+                found = connection.execute(statement.text, values).fetchall()
                 connection.autocommit = False
             except BaseException:
                 pooled.invalidate()  # it may be dead and must not return to the pool
@@ -249,8 +260,28 @@ class Sessions:
             DatabaseUnavailable: No connection, a timeout or a deadlock: another try may succeed.
             InternalError: The database refused a statement.
         """
+        if (shared := _SHARED.get()) is not None:
+            with translate_errors():
+                yield shared
+            return
         with translate_errors(), self._make.begin() as session:
             yield session
+
+    @contextlib.contextmanager
+    def read_together(self) -> Iterator[None]:
+        """Let all transactions of this thread in the block be one, which only reads, and sees one moment.
+
+        Raises:
+            DatabaseReadOnly: Something in the block writes.
+            DatabaseUnavailable: As for `begin`.
+        """
+        with self.begin() as session:
+            begin_snapshot(session)
+            token = _SHARED.set(session)
+            try:
+                yield
+            finally:
+                _SHARED.reset(token)
 
 
 def _first_line(exc: Exception) -> str:

@@ -16,7 +16,7 @@ from pt2hub.rendering.promotions import protection_rows
 from pt2hub.rendering.targets import short_target
 from pt2hub.server.api.context import container
 from pt2hub.server.api.problems import status_of
-from pt2hub.server.pages.blueprint import routes
+from pt2hub.server.pages.blueprint import reads_together, routes
 from pt2hub.server.pages.performance.change_groups import MAX_EVENTS, group_changes
 from pt2hub.server.pages.promotion.alias_cards import compose_cards, describe_newer, pick_production
 from pt2hub.server.pages.promotion.alias_forms import AliasForm
@@ -46,6 +46,7 @@ _MAX_CHANGES = 6
 
 
 @routes.get("/models/<team>/<name>")
+@reads_together
 def model(team: str, name: str) -> Response:
     """Show a model."""
     services, whole = container(), f"{team}/{name}"

@@ -25,7 +25,7 @@ from pt2hub.rendering.waits import Piece, compose_note
 from pt2hub.server.api.context import container
 from pt2hub.server.api.visitors import visitor
 from pt2hub.server.blobs.keys import StorageKey
-from pt2hub.server.pages.blueprint import routes
+from pt2hub.server.pages.blueprint import reads_together, routes
 from pt2hub.server.pages.numbers import MAX_VERSION
 from pt2hub.server.pages.performance.change_groups import MAX_EVENTS, group_changes
 from pt2hub.server.pages.performance.target_comparisons import compare_targets
@@ -116,6 +116,7 @@ class Row:
 
 
 @routes.get(f"/models/<team>/<name>/versions/<int(max={MAX_VERSION}):number>")
+@reads_together
 def version(team: str, name: str, number: int) -> Response:
     """Show a version."""
     services, whole = container(), f"{team}/{name}"

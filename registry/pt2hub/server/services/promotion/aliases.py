@@ -21,7 +21,7 @@ from pt2hub.server.services.access.tokens import check_admin
 from pt2hub.server.services.promotion.checks import PromotionChecks
 from pt2hub.server.services.promotion.decisions import AliasMoveRequest, PolicyDecision
 from pt2hub.server.services.promotion.reasons import check_reason, shorten_reason
-from pt2hub.server.services.promotion.yanks import check_not_yanked
+from pt2hub.server.services.promotion.yanks import check_not_yanked, hold_not_yanked
 from pt2hub.server.services.webhooks import events
 from pt2hub.wire.performance import PromotionPreview
 from pt2hub.wire.responses import AliasList, AliasMove, AliasMoves, AliasView
@@ -148,7 +148,8 @@ class AliasService:
         parse_alias(name)
         with self._sessions.begin() as session:
             model_id = not_found.require_model(session, model)
-            check_not_yanked(session, _pullable(session, model, number))
+            version = _pullable(session, model, number)
+            check_not_yanked(version, version.yanked)
             alias = AliasStore(session).one(model_id, name)
             decision = PromotionChecks(session).evaluate(
                 _move_request(model, model_id, name, alias, number, by=by)
@@ -215,7 +216,7 @@ class AliasService:
                 if alias.number != change.expected:
                     raise _lost(model, alias, change)
                 if to:
-                    check_not_yanked(session, to)
+                    hold_not_yanked(session, to)
                 # While the alias is locked, neither it nor the policy can change.
                 wanted = _move_request(model, model_id, name, alias, change.number, by=change.by.principal)
                 decision = _apply_policy(session, wanted, force=change.force)

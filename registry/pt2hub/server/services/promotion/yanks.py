@@ -73,13 +73,21 @@ class YankService:
             _record(session, by, Action.VERSION_UNYANK, version, text)
 
 
-def check_not_yanked(session: Session, version: StoredVersion) -> None:
+def hold_not_yanked(session: Session, version: StoredVersion) -> None:
     """Refuse an alias move to a yanked version; until the transaction ends nobody yanks it.
 
     Raises:
         VersionYanked: It is yanked.
     """
-    yank = YankStore(session).share(version.id)
+    check_not_yanked(version, YankStore(session).share(version.id))
+
+
+def check_not_yanked(version: StoredVersion, yank: Yank | None) -> None:
+    """Refuse an alias move to a version that has a yank.
+
+    Raises:
+        VersionYanked: It is yanked.
+    """
     if yank is None:
         return
     name = f"{version.model}@{version.number}"

@@ -18,6 +18,7 @@ from pt2hub.server.db.performance_schema import Series as SQLSeries
 from pt2hub.server.db.schema import Artifact as SQLArtifact
 from pt2hub.server.db.schema import Build as SQLBuild
 from pt2hub.server.db.schema import Version as SQLVersion
+from pt2hub.server.db.snapshots import recall
 from pt2hub.server.db.stores.performance.measurements import MeasuredArtifact
 from pt2hub.server.db.stores.values import stamp
 
@@ -73,7 +74,11 @@ class PolicyStore:
 
     def one(self, model_id: int) -> StoredPolicy | None:
         """Return the policy of a model, None if it never had one."""
-        row = self._session.get(SQLPolicy, model_id, populate_existing=True)
+        row = recall(
+            self._session,
+            ("policy", model_id),
+            lambda: self._session.get(SQLPolicy, model_id, populate_existing=True),
+        )
         return _policy(row) if row else None
 
     def put(self, model_id: int, document: dict[str, Any], *, revision: int, by: Principal) -> bool:

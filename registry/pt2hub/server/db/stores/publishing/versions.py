@@ -15,6 +15,7 @@ from pt2hub.errors import Conflict
 from pt2hub.server.db.reading import readable
 from pt2hub.server.db.schema import Model as SQLModel
 from pt2hub.server.db.schema import Version as SQLVersion
+from pt2hub.server.db.snapshots import recall
 from pt2hub.server.db.stores.values import stamp, yank_of
 from pt2hub.wire.resolution import Yank
 
@@ -126,7 +127,8 @@ class VersionStore:
 
     def model_id(self, name: str) -> int | None:
         """Return the id of the model with this name, or None."""
-        return self._session.scalar(select(SQLModel.id).where(SQLModel.name == name))
+        statement = select(SQLModel.id).where(SQLModel.name == name)
+        return recall(self._session, ("model", name), lambda: self._session.scalar(statement))
 
     def alike(self, name: str) -> list[str]:
         """Return candidates for suggestions for a misspelled model name that may be read, a bounded number."""
@@ -140,7 +142,8 @@ class VersionStore:
 
     def by_number(self, model: str, number: int) -> StoredVersion | None:
         """Return the version of a model with this number."""
-        return self._one(SQLModel.name == model, SQLVersion.number == number)
+        mine = (SQLModel.name == model, SQLVersion.number == number)
+        return recall(self._session, ("version", model, number), lambda: self._one(*mine))
 
     def neighbours(self, model_id: int, number: int) -> tuple[int | None, int | None]:
         """Return the numbers of the versions before and after a number; numbers of deleted ones are not used again."""
