@@ -96,9 +96,11 @@ class RetentionPreview:
         goes: Versions that the next run deletes.
         kept: Versions that the policy would delete but for what needs them.
         freed_bytes: Size of the blobs that only these versions need.
+        notes: What holds the policies up, in words.
     """
 
     policies: tuple[RetentionView, ...]
     goes: tuple[str, ...]
     kept: tuple[KeptThing, ...]
     freed_bytes: int
+    notes: tuple[str, ...] = ()

@@ -41,6 +41,7 @@ if TYPE_CHECKING:
 
     from sqlalchemy.orm import Session
 
+    from pt2hub.domain.storage import Kind
     from pt2hub.domain.tokens import Actor
     from pt2hub.server.blobs.ports import Storage
     from pt2hub.server.db.engine import Sessions
@@ -50,6 +51,8 @@ if TYPE_CHECKING:
     from pt2hub.wire.retention import DeletionView
 
 _MAX_ALSO = 100
+_MAX_LEFT = 1000
+"""Objects of one maintenance pass."""
 _log = structlog.get_logger(__name__)
 
 
@@ -103,10 +106,10 @@ class ForcedDeletionService:
                 return plan.view(deleted=False, forced=True, refused=[digest for _, digest in refused])
             plan.check()
             _check_shared(plan, keep_shared=keep_shared)
+            exclusive = [(blob.kind, blob.digest) for blob in plan.blobs if blob.exclusive]
+            _check_unneeded(session, plan, exclusive)
             removed = _remove_aliases(session, doomed, by, why)
-            discarded = SharedBlobStore(session).discard(
-                [(blob.kind, blob.digest) for blob in plan.blobs if blob.exclusive]
-            )
+            discarded = SharedBlobStore(session).discard(exclusive)
             main = next(each for each in doomed if (each.model, *each.versions.values()) == (model, number))
             for each in doomed:
                 delete_versions(
@@ -125,9 +128,19 @@ class ForcedDeletionService:
                 artifacts=[artifact for each in doomed for artifact in each.artifacts],
                 refused=[digest for _, digest in refused],
             )
-        self._remove([StorageKey(kind, Digest(digest), generation) for kind, digest, generation in discarded])
+        self._remove(_keys(discarded))
         self._deletion.write_documents()
         return plan.view(deleted=True, forced=True, refused=[digest for _, digest in refused])
+
+    def remove_left(self) -> None:
+        """Remove objects that a deletion left, since its process died or the storage did not answer.
+
+        A maintenance task: the collector would do so too, but runs rarely or never, and refuses after a bad reindex.
+        """
+        with self._sessions.begin() as session:
+            left = SharedBlobStore(session).left(_MAX_LEFT)
+        if left:
+            self._remove(_keys(left))
 
     def _remove(self, keys: list[StorageKey]) -> None:
         """Remove objects now: presigned URLs of them end too. Their rows are marked, so nothing serves them any more.
@@ -139,10 +152,14 @@ class ForcedDeletionService:
             self._storage.remove([earlier for key in keys for earlier in _generations(key)])
             empty_quarantine(self._storage, keys)
         except TransientError as error:
-            _log.warning("objects of a forced deletion are removed by the collector", error=str(error))
+            _log.warning("objects of a forced deletion are removed later", error=str(error))
             return
         with self._sessions.begin() as session:
             GarbageStore(session).finish(keys)
+
+
+def _keys(blobs: Sequence[tuple[Kind, str, int]]) -> list[StorageKey]:
+    return [StorageKey(kind, Digest(digest), generation) for kind, digest, generation in blobs]
 
 
 def _generations(key: StorageKey) -> list[StorageKey]:
@@ -228,6 +245,18 @@ def _check_shared(plan: DeletionPlan, *, keep_shared: bool) -> None:
         details=tuple(Detail(blob.digest, sharing_text(blob)) for blob in shared),
         context={"shared": [blob.digest for blob in shared], "versions": others},
     )
+
+
+def _check_unneeded(session: Session, plan: DeletionPlan, blobs: Sequence[tuple[Kind, str]]) -> None:
+    """Refuse to remove blobs to which a publish began to refer after the plan was made; lock them otherwise."""
+    needed = SharedBlobStore(session).lock_exclusive(plan.doomed, blobs)
+    if needed:
+        raise StillNeeded(
+            f"Cannot delete {plan.name} by force: another version begins to need {needed[0]}",
+            where="version",
+            hint="Look again: pt2hub delete --force without --yes shows what shares its bytes. Nothing was deleted.",
+            context={"shared": needed},
+        )
 
 
 def _is_code(blob: OwnedBlob) -> bool:

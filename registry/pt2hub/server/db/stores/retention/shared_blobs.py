@@ -77,6 +77,18 @@ _UNNEEDED_MANIFESTS = text("""
     AND NOT EXISTS (SELECT FROM tombstones WHERE artifacts @> ARRAY[blobs.digest]) ORDER BY digest""")
 _CODE = text("""
     SELECT code FROM artifacts WHERE digest = ANY(:artifacts) AND weights_bytes > :least""")
+_LOCK = text("""
+    SELECT FROM blobs JOIN unnest(CAST(:kinds AS text[]), CAST(:digests AS text[])) AS asked (kind, digest)
+        USING (kind, digest)
+    ORDER BY blobs.kind, blobs.digest FOR UPDATE OF blobs""")
+# Follows `_LOCK`, since a statement that waits for a lock still sees what was there before.
+_NEEDED = text("""
+    SELECT DISTINCT held.digest FROM blob_references AS held
+    JOIN unnest(CAST(:kinds AS text[]), CAST(:digests AS text[])) AS asked (kind, digest) USING (kind, digest)
+    WHERE NOT held.owner = ANY(:owners) ORDER BY held.digest""")
+_LEFT = text("""
+    SELECT kind, digest, generation FROM refused_digests JOIN blobs USING (kind, digest)
+    WHERE blobs.state = 'deleting' ORDER BY kind, digest LIMIT :most""")
 _DISCARD = text("""
     UPDATE blobs SET state = 'deleting', changed_at = to_timestamp(0)
     WHERE (kind, digest) IN (
@@ -144,6 +156,20 @@ class SharedBlobStore:
             least: Size in bytes of weights that are there at all.
         """
         return set(self._session.scalars(_CODE, {"artifacts": list(artifacts), "least": least}))
+
+    def lock_exclusive(self, doomed: Sequence[Doomed], blobs: Sequence[tuple[Kind, str]]) -> list[str]:
+        """Lock blobs, and return the digests of those to which something else refers by now.
+
+        Nothing can begin to refer to them until the transaction ends.
+        """
+        given = {"kinds": [kind for kind, _ in blobs], "digests": [digest for _, digest in blobs]}
+        self._session.execute(_LOCK, given)
+        return list(self._session.scalars(_NEEDED, given | {"owners": _asked(doomed)["owners"]}))
+
+    def left(self, limit: int) -> list[tuple[Kind, str, int]]:
+        """Return kind, digest and generation of refused blobs whose objects are not removed yet."""
+        rows = self._session.execute(_LEFT, {"most": limit})
+        return [(kind, digest, generation) for kind, digest, generation in rows]
 
     def discard(self, blobs: Sequence[tuple[Kind, str]]) -> list[tuple[Kind, str, int]]:
         """Mark blobs for removal whatever their age and leases; return kind, digest and generation of each."""
