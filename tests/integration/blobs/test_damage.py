@@ -380,6 +380,17 @@ def test_age(bench: Bench) -> None:
     assert bench.container.scrub.count_due(everything=False) == (1, 7)
 
 
+def test_a_clock_that_was_set_back_keeps_no_blob_and_no_server_from_the_scrub(bench: Bench) -> None:
+    keys = [bench.store(b"%d" % number) for number in range(3)]
+    bench.sql("UPDATE blobs SET checked_at = now() + interval '300 days' WHERE digest <> %s", keys[0].digest)
+    bench.sql("""
+        INSERT INTO scrub_position (id, holder, claimed_until, blobs, bytes)
+        VALUES (1, 'another', now() + interval '300 days', 0, 0)""")
+    assert bench.container.scrub.count_due(everything=False) == (2, 2)
+    bench.container.scrub.run_in_turn(lambda _: False)
+    assert bench.sql("SELECT count(*) FROM blobs WHERE checked_at <= now()") == [(3,)]
+
+
 def report(bench: Bench, key: StorageKey, address: str = "192.0.2.1") -> tuple[int, str]:
     """The status of a client's report, without a token, and what the server found, or the error's code."""
     path, sender = f"/api/v1/blobs/{key.digest}/check", {"REMOTE_ADDR": address}

@@ -37,12 +37,13 @@ _WRITTEN_ROW = text(f"""
 _FIND = Prepared.of(_ROW)
 # A check in the future, of a clock that was set back since, says nothing. Each part is a range of the index.
 _DUE = text("""
+    SELECT kind, digest, generation, size FROM (
     (SELECT kind, digest, generation, size, checked_at FROM blobs
         WHERE state = 'stored' AND checked_at < now() - CAST(:age AS interval)
         ORDER BY checked_at, kind, digest LIMIT :limit)
     UNION ALL
     (SELECT kind, digest, generation, size, checked_at FROM blobs
-        WHERE state = 'stored' AND checked_at > now() + interval '1 hour' ORDER BY checked_at, kind, digest LIMIT :limit)
+        WHERE state = 'stored' AND checked_at > now() + interval '1 hour' ORDER BY checked_at, kind, digest LIMIT :limit)) AS due
     ORDER BY checked_at, kind, digest LIMIT :limit""")
 _SUM_DUE = text("""
     SELECT count(*), coalesce(sum(size), 0) FROM blobs
@@ -213,7 +214,7 @@ class DamageStore:
         rows = self._session.execute(_DUE, {"age": age, "limit": limit})
         return [
             BlobRow(StorageKey(cast("Kind", kind), Digest(digest), generation), "stored", size)
-            for kind, digest, generation, size, _ in rows
+            for kind, digest, generation, size in rows
         ]
 
     def sum_due(self, age: timedelta) -> tuple[int, int]:
