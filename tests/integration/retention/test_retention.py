@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from pt2hub.domain.tokens import Actor
-from pt2hub.errors import Forbidden, InvalidInput
+from pt2hub.errors import DatabaseReadOnly, Forbidden, InvalidInput
+from pt2hub.server.db.stores.retention.policies import RetentionStore
 from pt2hub.server.services.retention import policies
 from support.promoted import ADMIN, MODEL, move, published, record_pulls
 
@@ -246,3 +247,18 @@ def test_a_reindex_that_begins_during_a_run_stops_it(
     monkeypatch.setattr(services.deletion, "version", delete_beside_a_reindex)
     assert services.retention.run() == 1
     assert numbers(registry) == [2, 3, 4]
+
+
+def test_a_pull_that_was_not_recorded_is_recorded_by_the_next_one(
+    served: Registry, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    published(served)
+    with monkeypatch.context() as patch:
+        patch.setattr(RetentionStore, "record_pull", _refuse)
+        served.services.pulls.record(MODEL, 1)
+    served.services.pulls.record(MODEL, 1)
+    assert served.sql("SELECT count(*) FROM version_pulls") == [(1,)]
+
+
+def _refuse(*_: object) -> None:
+    raise DatabaseReadOnly

@@ -161,7 +161,7 @@ class RetentionService:
                         goes.append(f"{model}@{number}")
                         doomed.append(found)
                 blobs = SharedBlobStore(session).of(*doomed) if doomed else []
-                freed += sum(blob.size for blob in blobs if blob.exclusive and not blob.leased)
+                freed += sum(blob.size for blob in blobs if blob.exclusive)
         return RetentionPreview(tuple(policies), tuple(goes), tuple(kept), freed, tuple(notes))
 
     def run(self) -> int:
