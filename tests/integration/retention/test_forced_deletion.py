@@ -363,6 +363,17 @@ def test_maintenance_removes_what_a_process_that_died_left_whatever_the_collecto
     assert registry.sql("SELECT state FROM blobs WHERE digest = %s", key.digest) == [("deleted",)]
 
 
+def test_an_upload_that_was_under_way_does_not_bring_the_bytes_back_for_presigned_addresses(
+    registry: Registry,
+) -> None:
+    leak(registry)
+    force(registry)
+    key, storage = StorageKey.blob(digest_bytes(LEAKED)), registry.services.storage
+    storage.write(key, [LEAKED])
+    registry.services.maintenance.tidy()
+    assert storage.size(key) is None
+
+
 def _die(_: object) -> None:
     raise KeyboardInterrupt
 

@@ -6,6 +6,7 @@ digests from then on. What other versions share must be dealt with explicitly, s
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import TYPE_CHECKING
 
 import structlog
@@ -23,6 +24,7 @@ from pt2hub.server.db.stores.retention.shared_blobs import SharedBlobStore
 from pt2hub.server.services.access import audit_log
 from pt2hub.server.services.access.tokens import check_admin
 from pt2hub.server.services.blobs.quarantine import empty_quarantine
+from pt2hub.server.services.blobs.uploads import PRESIGNED_LIFETIME_S
 from pt2hub.server.services.promotion.reasons import check_reason
 from pt2hub.server.services.retention.deletion import delete_versions, find_version
 from pt2hub.server.services.retention.earlier_documentation import find_earlier_documentation
@@ -133,14 +135,19 @@ class ForcedDeletionService:
         return plan.view(deleted=True, forced=True, refused=[digest for _, digest in refused])
 
     def remove_left(self) -> None:
-        """Remove objects that a deletion left, since its process died or the storage did not answer.
+        """Remove objects that a deletion left, and those that came back while presigned URLs of them are valid.
 
-        A maintenance task: the collector would do so too, but runs rarely or never, and refuses after a bad reindex.
+        A maintenance task. A process may have died, or the storage not have answered. An upload that was under way writes the
+        object again, which nothing else removes before the collector.
         """
         with self._sessions.begin() as session:
-            left = SharedBlobStore(session).left(_MAX_LEFT)
+            found = SharedBlobStore(session).left(timedelta(seconds=PRESIGNED_LIFETIME_S), _MAX_LEFT)
+        removed = _keys([(kind, digest, number) for kind, digest, number, state in found if state == "deleted"])
+        left = _keys([(kind, digest, number) for kind, digest, number, state in found if state == "deleting"])
+        if removed:
+            self._storage.remove(removed)
         if left:
-            self._remove(_keys(left))
+            self._remove(left)
 
     def _remove(self, keys: list[StorageKey]) -> None:
         """Remove objects now: presigned URLs of them end too. Their rows are marked, so nothing serves them any more.

@@ -13,6 +13,7 @@ from pt2hub.server.db.reading import readable
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from datetime import timedelta
 
     from sqlalchemy.orm import Session
 
@@ -87,8 +88,10 @@ _NEEDED = text("""
     JOIN unnest(CAST(:kinds AS text[]), CAST(:digests AS text[])) AS asked (kind, digest) USING (kind, digest)
     WHERE NOT held.owner = ANY(:owners) ORDER BY held.digest""")
 _LEFT = text("""
-    SELECT kind, digest, generation FROM refused_digests JOIN blobs USING (kind, digest)
-    WHERE blobs.state = 'deleting' ORDER BY kind, digest LIMIT :most""")
+    SELECT kind, digest, generation, blobs.state FROM refused_digests JOIN blobs USING (kind, digest)
+    WHERE blobs.state = 'deleting'
+    OR blobs.state = 'deleted' AND blobs.changed_at > now() - CAST(:readable AS interval)
+    ORDER BY kind, digest LIMIT :most""")
 _DISCARD = text("""
     UPDATE blobs SET state = 'deleting', changed_at = to_timestamp(0)
     WHERE (kind, digest) IN (
@@ -166,10 +169,14 @@ class SharedBlobStore:
         self._session.execute(_LOCK, given)
         return list(self._session.scalars(_NEEDED, given | {"owners": _asked(doomed)["owners"]}))
 
-    def left(self, limit: int) -> list[tuple[Kind, str, int]]:
-        """Return kind, digest and generation of refused blobs whose objects are not removed yet."""
-        rows = self._session.execute(_LEFT, {"most": limit})
-        return [(kind, digest, generation) for kind, digest, generation in rows]
+    def left(self, readable: timedelta, limit: int) -> list[tuple[Kind, str, int, str]]:
+        """Return kind, digest, generation and state of refused blobs whose objects may be in storage and readable.
+
+        Args:
+            readable: How long presigned URLs are valid: `deleted` ones are older or listed.
+        """
+        rows = self._session.execute(_LEFT, {"readable": readable, "most": limit})
+        return [(kind, digest, generation, state) for kind, digest, generation, state in rows]
 
     def discard(self, blobs: Sequence[tuple[Kind, str]]) -> list[tuple[Kind, str, int]]:
         """Mark blobs for removal whatever their age and leases; return kind, digest and generation of each."""
