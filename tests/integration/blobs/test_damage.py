@@ -232,6 +232,21 @@ def test_a_reading_that_goes_wrong_once_is_no_damage(bench: Bench, monkeypatch: 
     assert bench.state(key) == ("stored", 1)
 
 
+def test_what_a_machine_with_bad_memory_put_away_is_healed_from_the_quarantine(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    key, lost = bench.store(b"weights"), bench.store(b"other weights")
+    with monkeypatch.context() as patch:
+        patch.setattr(type(bench.container.storage), "read", lambda *_: iter([b"changed"]))
+        assert len(bench.find_all()) == 2
+    assert bench.get(key) == "blob_damaged"
+    bench.disk.write(lost.quarantine_path, b"wrong weights")
+    outcomes = {item.digest: (item.state, item.source) for item in bench.container.heal.heal([], [])}
+    assert outcomes == {key.digest: ("healed", "quarantine"), lost.digest: ("damaged", None)}
+    assert (bench.get(key), bench.get(lost)) == (b"weights", "blob_damaged")
+    assert bench.state(key) == ("stored", 2)
+
+
 @only_local
 def test_a_directory_that_is_not_mounted_is_no_damage(bench: Bench, tmp_path: Path) -> None:
     keys = [bench.store(b"weights"), bench.store(b"code")]
