@@ -11,7 +11,15 @@ import pytest
 from pt2hub.domain.digests import Digest, digest_bytes
 from pt2hub.domain.reading import EVERYTHING, Readable
 from pt2hub.domain.tokens import Actor
-from pt2hub.errors import CollectionRefused, Deleted, DigestRefused, Forbidden, NotFound, StillNeeded, StorageUnavailable
+from pt2hub.errors import (
+    CollectionRefused,
+    Deleted,
+    DigestRefused,
+    Forbidden,
+    NotFound,
+    StillNeeded,
+    StorageUnavailable,
+)
 from pt2hub.server.blobs.keys import StorageKey
 from pt2hub.server.db.reading import limit_reading
 from pt2hub.server.db.stores.retention.tombstones import TombstoneStore

@@ -142,7 +142,9 @@ class ForcedDeletionService:
         """
         with self._sessions.begin() as session:
             found = SharedBlobStore(session).left(timedelta(seconds=PRESIGNED_LIFETIME_S), _MAX_LEFT)
-        removed = _keys([(kind, digest, number) for kind, digest, number, state in found if state == "deleted"])
+        removed = _keys(
+            [(kind, digest, number) for kind, digest, number, state in found if state == "deleted"]
+        )
         left = _keys([(kind, digest, number) for kind, digest, number, state in found if state == "deleting"])
         if removed:
             self._storage.remove(removed)

@@ -12,8 +12,8 @@ from pt2hub.domain.audit import Action
 from pt2hub.domain.names import parse_model_name
 from pt2hub.domain.tokens import EVERY_MODEL, SERVER, Scope
 from pt2hub.errors import Forbidden, NotFound, Pt2hubError, StillNeeded
-from pt2hub.server.db.stores.retention.dependents import DependentStore
 from pt2hub.server.db.stores.operations.reindex_state import ReindexState
+from pt2hub.server.db.stores.retention.dependents import DependentStore
 from pt2hub.server.db.stores.retention.policies import RetentionStore, StoredRetention
 from pt2hub.server.db.stores.retention.pull_history import PullHistory
 from pt2hub.server.db.stores.retention.shared_blobs import SharedBlobStore

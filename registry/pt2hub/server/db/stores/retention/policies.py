@@ -136,7 +136,7 @@ class RetentionStore:
         """Record that a version was pulled today."""
         self._session.execute(_PULLED, {"model": model, "number": number})
 
-    def _expired(  # noqa: PLR0913  # all by name
+    def _expired(  # all by name
         self,
         model: str,
         policy: StoredRetention,
