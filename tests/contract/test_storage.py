@@ -400,6 +400,9 @@ def test_what_is_quarantined_is_found_by_no_reader_and_written_anew_as_the_next_
     subject.storage.write(blob(data), [data])
     subject.storage.quarantine(blob(data).at(1))
     subject.storage.quarantine(blob(data).at(1))  # where there is none, nothing happens
+    assert b"".join(subject.storage.read_quarantined(blob(data).at(1))) == data
+    with pytest.raises(NotFound):
+        list(subject.storage.read_quarantined(blob(data).at(2)))
     assert subject.storage.size(blob(data)) is None
     assert list(subject.storage.keys("blobs")) == []
     subject.storage.write(blob(data).at(2), [data])

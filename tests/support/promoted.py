@@ -45,6 +45,15 @@ def move(
     )
 
 
+def record_pulls(registry: Registry, days: int = 365) -> None:
+    """Lets pulls have been recorded without a gap for so many days."""
+    registry.services.retention.note_running()
+    registry.sql(
+        "UPDATE server_settings SET value = CAST(now() - make_interval(days => %s) AS text) WHERE name = 'pulls_recorded_since'",
+        days,
+    )
+
+
 def let_pass(registry: Registry, hours: float) -> None:
     """Makes every move so much older."""
     registry.sql("UPDATE alias_moves SET at = at - make_interval(secs => %s)", hours * 3600)

@@ -49,7 +49,8 @@ class DeletionView:
         kept: What stops the deletion; nothing is deleted unless it is empty.
         notes: What else happens, in words.
         shared: Blobs that stay because something else needs them.
-        freed_bytes: Size of the blobs that nothing else needs; the collector removes them after its grace.
+        freed_bytes: Size of the blobs that nothing else needs; the collector removes them after its grace, those uploaded
+            lately after six hours at least.
         freed_blobs: Their number.
         refused: Digests that nobody can store again, after a forced deletion.
     """
@@ -96,9 +97,11 @@ class RetentionPreview:
         goes: Versions that the next run deletes.
         kept: Versions that the policy would delete but for what needs them.
         freed_bytes: Size of the blobs that only these versions need.
+        notes: What holds the policies up, in words.
     """
 
     policies: tuple[RetentionView, ...]
     goes: tuple[str, ...]
     kept: tuple[KeptThing, ...]
     freed_bytes: int
+    notes: tuple[str, ...] = ()

@@ -111,6 +111,10 @@ def test_the_whole_file_is_the_one_that_was_recorded(own_api: ApiProcess, parts:
     assert response.headers["Content-Disposition"] == f'attachment; filename="resnet18-1-{V4}.pt2"'
     assert response.headers["Accept-Ranges"] == "bytes"
     assert left_over(own_api) == []
+    pulled = own_api.registry.sql(
+        "SELECT number FROM version_pulls JOIN versions ON versions.id = version_id WHERE pulled_on = current_date"
+    )
+    assert (1,) in pulled, "retention policies keep what is downloaded in this way"
 
 
 def test_its_size_is_told_without_assembling_it(own_api: ApiProcess, parts: Parts, path: str) -> None:

@@ -16,6 +16,7 @@ from pt2hub.server.blobs.keys import StorageKey
 from pt2hub.server.blobs.local import LocalStorage
 from pt2hub.server.db import engine as engines
 from pt2hub.server.db.stores.blobs.blobs import BlobStore
+from pt2hub.server.services.blobs import collection
 from pt2hub.server.services.blobs.blob_writes import BlobChunk, BlobService
 from pt2hub.server.services.blobs.collection import BlobCollection, CollectorService
 
@@ -224,3 +225,15 @@ def test_without_references_that_must_be_there_nothing_is_collected(bench: Bench
         bench.service().collect(grace=NOW)
     assert "pt2hub admin reindex" in str(caught.value.hint)
     assert {state for _, state in bench.rows} == {"stored"}
+
+
+def test_a_reindex_that_begins_beside_a_collection_stops_its_marks(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(collection, "_BATCH", 1)
+    bench.store(b"a", b"b", b"c")
+    marks = bench.steps().mark()
+    assert len(next(marks)) == 1
+    bench.sql("INSERT INTO server_settings (name, value) VALUES ('reindex_unfinished', 'running')")
+    assert list(marks) == []
+    assert bench.sql("SELECT count(*) FROM blobs WHERE state = 'stored'") == [(2,)]

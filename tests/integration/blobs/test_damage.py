@@ -232,6 +232,21 @@ def test_a_reading_that_goes_wrong_once_is_no_damage(bench: Bench, monkeypatch: 
     assert bench.state(key) == ("stored", 1)
 
 
+def test_what_a_machine_with_bad_memory_put_away_is_healed_from_the_quarantine(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    key, lost = bench.store(b"weights"), bench.store(b"other weights")
+    with monkeypatch.context() as patch:
+        patch.setattr(type(bench.container.storage), "read", lambda *_: iter([b"changed"]))
+        assert len(bench.find_all()) == 2
+    assert bench.get(key) == "blob_damaged"
+    bench.disk.write(lost.quarantine_path, b"wrong weights")
+    outcomes = {item.digest: (item.state, item.source) for item in bench.container.heal.heal([], [])}
+    assert outcomes == {key.digest: ("healed", "quarantine"), lost.digest: ("damaged", None)}
+    assert (bench.get(key), bench.get(lost)) == (b"weights", "blob_damaged")
+    assert bench.state(key) == ("stored", 2)
+
+
 @only_local
 def test_a_directory_that_is_not_mounted_is_no_damage(bench: Bench, tmp_path: Path) -> None:
     keys = [bench.store(b"weights"), bench.store(b"code")]
@@ -378,6 +393,17 @@ def test_age(bench: Bench) -> None:
     assert bench.container.scrub.count_due(everything=True) == (1, 7)
     bench.sql("UPDATE blobs SET checked_at = checked_at - %s", timedelta(days=8))
     assert bench.container.scrub.count_due(everything=False) == (1, 7)
+
+
+def test_a_clock_that_was_set_back_keeps_no_blob_and_no_server_from_the_scrub(bench: Bench) -> None:
+    keys = [bench.store(b"%d" % number) for number in range(3)]
+    bench.sql("UPDATE blobs SET checked_at = now() + interval '300 days' WHERE digest <> %s", keys[0].digest)
+    bench.sql("""
+        INSERT INTO scrub_position (id, holder, claimed_until, blobs, bytes)
+        VALUES (1, 'another', now() + interval '300 days', 0, 0)""")
+    assert bench.container.scrub.count_due(everything=False) == (2, 2)
+    bench.container.scrub.run_in_turn(lambda _: False)
+    assert bench.sql("SELECT count(*) FROM blobs WHERE checked_at <= now()") == [(3,)]
 
 
 def report(bench: Bench, key: StorageKey, address: str = "192.0.2.1") -> tuple[int, str]:

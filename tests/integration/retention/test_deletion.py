@@ -340,3 +340,15 @@ def test_documentation_of_a_deleted_version_is_not_that_of_its_content_published
     registry.published(code=b"again")
     registry.services.reindex.reindex()
     assert registry.services.version_files.files(MODEL, 2).files == ()
+
+
+def test_what_was_uploaded_lately_counts_as_freed(served: Registry, web: FlaskClient) -> None:
+    data = b"weights that a client uploaded a moment ago" * 100
+    bearer = {"Authorization": f"Bearer {served.services.access.create_token('ci')}"}
+    assert web.put(f"/api/v1/blobs/{digest_bytes(data)}", data=data, headers=bearer).status_code == 201
+    view = served.submit(source={"factory": "torchvision.models:resnet18", "seed": 1})
+    served.published(view, code=b"code", weights_data=data)
+    dry = served.services.deletion.version(MODEL, 1, by=ADMIN, dry_run=True)
+    assert dry.freed_bytes > len(data)
+    served.sql("DELETE FROM blob_leases")
+    assert served.services.deletion.version(MODEL, 1, by=ADMIN, dry_run=True) == dry

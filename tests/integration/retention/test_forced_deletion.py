@@ -4,18 +4,27 @@ from __future__ import annotations
 
 from dataclasses import replace
 from datetime import timedelta
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from pt2hub.domain.digests import Digest, digest_bytes
 from pt2hub.domain.reading import EVERYTHING, Readable
 from pt2hub.domain.tokens import Actor
-from pt2hub.errors import Deleted, DigestRefused, Forbidden, NotFound, StillNeeded, StorageUnavailable
+from pt2hub.errors import (
+    CollectionRefused,
+    Deleted,
+    DigestRefused,
+    Forbidden,
+    NotFound,
+    StillNeeded,
+    StorageUnavailable,
+)
 from pt2hub.server.blobs.keys import StorageKey
 from pt2hub.server.db.reading import limit_reading
 from pt2hub.server.db.stores.retention.tombstones import TombstoneStore
 from pt2hub.server.services.blobs.collection import BlobCollection
+from pt2hub.server.services.retention import forced_deletion
 from support.planted import Disk
 from support.promoted import ADMIN, MODEL, move, published
 
@@ -317,6 +326,64 @@ def test_healing_tells_what_is_refused_and_goes_on(served: Registry, tmp_path: P
     assert {each.state for each in outcomes.values()} == {"healed", "damaged"}
     assert outcomes[digest_bytes(other)].state == "healed"
     assert "pt2hub admin accept" in outcomes[digest_bytes(LEAKED)].advice
+
+
+def test_a_publish_that_begins_to_need_the_bytes_meanwhile_keeps_them(
+    registry: Registry, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    leak(registry)
+    digest = digest_bytes(LEAKED)
+    plan = forced_deletion._refused
+
+    def plan_before_a_publish(*given: Any) -> tuple[tuple[str, str], ...]:
+        found = plan(*given)
+        registry.sql(
+            "INSERT INTO blob_references (kind, digest, owner) VALUES ('blobs', %s, 'version:99')", digest
+        )
+        return found
+
+    with monkeypatch.context() as patch:
+        patch.setattr(forced_deletion, "_refused", plan_before_a_publish)
+        with pytest.raises(StillNeeded, match="another version begins to need"):
+            force(registry)
+    assert registry.sql("SELECT state FROM blobs WHERE digest = %s", digest) == [("stored",)]
+    assert registry.sql("SELECT count(*) FROM versions") == [(1,)]
+    registry.sql("DELETE FROM blob_references WHERE owner = 'version:99'")
+    force(registry)
+    assert registry.services.storage.size(StorageKey.blob(digest)) is None
+
+
+def test_maintenance_removes_what_a_process_that_died_left_whatever_the_collector_does(
+    registry: Registry, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    leak(registry)
+    key = StorageKey.blob(digest_bytes(LEAKED))
+    with monkeypatch.context() as patch:
+        patch.setattr(registry.services.forced_deletion, "_remove", _die)
+        with pytest.raises(KeyboardInterrupt):
+            force(registry)
+    assert registry.services.storage.size(key)
+    registry.sql("INSERT INTO server_settings (name, value) VALUES ('reindex_unfinished', '1')")
+    with pytest.raises(CollectionRefused):
+        registry.services.collector.collect()
+    registry.services.maintenance.tidy()
+    assert registry.services.storage.size(key) is None
+    assert registry.sql("SELECT state FROM blobs WHERE digest = %s", key.digest) == [("deleted",)]
+
+
+def test_an_upload_that_was_under_way_does_not_bring_the_bytes_back_for_presigned_addresses(
+    registry: Registry,
+) -> None:
+    leak(registry)
+    force(registry)
+    key, storage = StorageKey.blob(digest_bytes(LEAKED)), registry.services.storage
+    storage.write(key, [LEAKED])
+    registry.services.maintenance.tidy()
+    assert storage.size(key) is None
+
+
+def _die(_: object) -> None:
+    raise KeyboardInterrupt
 
 
 class _Source:

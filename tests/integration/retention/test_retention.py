@@ -7,8 +7,10 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from pt2hub.domain.tokens import Actor
-from pt2hub.errors import Forbidden, InvalidInput
-from support.promoted import ADMIN, MODEL, move, published
+from pt2hub.errors import DatabaseReadOnly, Forbidden, InvalidInput
+from pt2hub.server.db.stores.retention.policies import RetentionStore
+from pt2hub.server.services.retention import policies
+from support.promoted import ADMIN, MODEL, move, published, record_pulls
 
 if TYPE_CHECKING:
     from flask.testing import FlaskClient
@@ -60,6 +62,7 @@ def test_versions_without_an_artifact_do_not_count_and_newer_ones_stay(registry:
 
 def test_what_was_pulled_or_published_lately_is_kept(served: Registry, web: FlaskClient) -> None:
     digests = [published(served) for _ in range(4)]
+    record_pulls(served)
     service = served.services.retention
     service.put(MODEL, last=1, pulled_within_days=30, by=ADMIN)
     assert service.run() == 0
@@ -124,6 +127,7 @@ def test_what_changes_during_a_run_counts(
 ) -> None:
     for _ in range(4):
         published(registry)
+    record_pulls(registry)
     services = registry.services
     services.retention.put(MODEL, last=1, pulled_within_days=30, by=ADMIN)
     registry.sql("UPDATE versions SET created_at = now() - interval '60 days'")
@@ -145,3 +149,116 @@ def test_what_changes_during_a_run_counts(
     assert services.retention.run() == (2 if change == "pulled" else 1)
     left = {version.number for version in services.catalog.versions(MODEL).versions}
     assert left == ({2, 4} if change == "pulled" else {2, 3, 4})
+
+
+def test_pinned_versions_do_not_keep_a_run_from_the_next_ones(
+    registry: Registry, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(policies, "_PER_RUN", 2)
+    monkeypatch.setattr(policies, "_PREVIEWED", 2)
+    for _ in range(7):
+        published(registry)
+    for number, alias in ((1, "a"), (2, "b")):
+        move(registry, number, None, alias=alias)
+    move(registry, 3, None, alias="c")
+    move(registry, 4, 3, alias="c")  # would roll back to 3
+    service = registry.services.retention
+    service.put(MODEL, last=1, by=ADMIN)
+    preview = service.preview(MODEL, by=ADMIN)
+    assert preview.goes == (f"{MODEL}@5",)
+    assert [item.name for item in preview.kept] == [f"{MODEL}@{number}" for number in (1, 2, 3)]
+    assert service.run() == 2
+    assert numbers(registry) == [1, 2, 3, 4, 7]
+
+
+def old_versions(registry: Registry) -> None:
+    """Four versions, old enough to go, whose pulls nobody recorded, and the policy that would delete three of them."""
+    for _ in range(4):
+        published(registry)
+    registry.services.retention.put(MODEL, last=1, pulled_within_days=30, by=ADMIN)
+    registry.sql("UPDATE versions SET created_at = now() - interval '60 days'")
+
+
+def test_a_rebuilt_database_does_not_take_unknown_pulls_for_old_ones(registry: Registry) -> None:
+    old_versions(registry)
+    service = registry.services.retention
+    assert service.run() == 0
+    preview = service.preview(MODEL, by=ADMIN)
+    assert preview.goes == ()
+    assert f"{MODEL}: nothing is deleted by age before" in preview.notes[0]
+    record_pulls(registry, 31)
+    assert service.preview(MODEL, by=ADMIN).notes == ()
+    assert service.run() == 3
+
+
+@pytest.mark.parametrize("days", [2, 4])
+def test_pulls_that_a_gap_or_a_jump_of_the_clock_hides_are_waited_for(registry: Registry, days: int) -> None:
+    old_versions(registry)
+    record_pulls(registry)
+    registry.sql(
+        "UPDATE server_settings SET set_at = now() - make_interval(days => %s) WHERE name = 'pulls_recorded_since'",
+        days,
+    )
+    assert registry.services.retention.run() == (3 if days == 2 else 0)
+
+
+def test_a_clock_that_was_set_back_begins_the_history_of_pulls_anew(registry: Registry) -> None:
+    old_versions(registry)
+    record_pulls(registry, -300)
+    assert registry.services.retention.run() == 0
+    age = "SELECT now() - CAST(value AS timestamptz) < interval '1 minute' FROM server_settings WHERE name = 'pulls_recorded_since'"
+    assert registry.sql(age) == [(True,)]
+
+
+def test_a_database_of_an_earlier_release_has_recorded_pulls_since_its_oldest_one(registry: Registry) -> None:
+    old_versions(registry)
+    registry.sql("INSERT INTO version_pulls SELECT id, current_date - 40 FROM versions WHERE number = 1")
+    assert registry.services.retention.run() == 3
+
+
+@pytest.mark.parametrize("state", ["running", "2"])
+def test_nothing_is_deleted_while_aliases_may_be_missing(registry: Registry, state: str) -> None:
+    for _ in range(3):
+        published(registry)
+    service = registry.services.retention
+    service.put(MODEL, last=1, by=ADMIN)
+    registry.sql("INSERT INTO server_settings (name, value) VALUES ('reindex_unfinished', %s)", state)
+    assert service.run() == 0
+    preview = service.preview(MODEL, by=ADMIN)
+    assert (preview.goes, len(preview.notes)) == ((), 1)
+    registry.sql("DELETE FROM server_settings WHERE name = 'reindex_unfinished'")
+    assert service.run() == 2
+
+
+def test_a_reindex_that_begins_during_a_run_stops_it(
+    registry: Registry, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for _ in range(4):
+        published(registry)
+    services = registry.services
+    services.retention.put(MODEL, last=1, by=ADMIN)
+    delete = services.deletion.version
+
+    def delete_beside_a_reindex(model: str, number: int, **options: Any) -> DeletionView:
+        if number == 2:
+            registry.sql("INSERT INTO server_settings (name, value) VALUES ('reindex_unfinished', 'running')")
+        return delete(model, number, **options)
+
+    monkeypatch.setattr(services.deletion, "version", delete_beside_a_reindex)
+    assert services.retention.run() == 1
+    assert numbers(registry) == [2, 3, 4]
+
+
+def test_a_pull_that_was_not_recorded_is_recorded_by_the_next_one(
+    served: Registry, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    published(served)
+    with monkeypatch.context() as patch:
+        patch.setattr(RetentionStore, "record_pull", _refuse)
+        served.services.pulls.record(MODEL, 1)
+    served.services.pulls.record(MODEL, 1)
+    assert served.sql("SELECT count(*) FROM version_pulls") == [(1,)]
+
+
+def _refuse(*_: object) -> None:
+    raise DatabaseReadOnly

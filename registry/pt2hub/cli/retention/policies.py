@@ -124,6 +124,8 @@ def _print_preview(out: Console, view: RetentionPreview) -> None:
     for item in view.kept:
         for reason in item.reasons:
             out.print(one_line(f"{item.name} is kept because {reason}"))
+    for note in view.notes:
+        out.print(one_line(f"note: {note}"))
     freed = f"; frees {format_bytes(view.freed_bytes)}" if view.goes else ""
     verb = "goes" if len(view.goes) == 1 else "go"
     out.print(f"{format_count(len(view.goes), 'version')} {verb} at the next run{freed}.")

@@ -80,6 +80,13 @@ class LocalStorage:
             path.replace(target)
             sync_folder(path.parent)
 
+    def read_quarantined(self, key: StorageKey) -> Iterator[bytes]:
+        """See `BlobQuarantine.read_quarantined`."""
+        path = self._root / key.exact.quarantine_path
+        if not path.is_file():
+            raise blob_missing(key)
+        yield from file_chunks(path)
+
     def keys(self, kind: Kind) -> Iterator[StorageKey]:
         """See `Lists.keys`."""
         for folder in self._children(self._root / kind / "sha256"):

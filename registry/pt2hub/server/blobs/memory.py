@@ -54,7 +54,16 @@ class MemoryStorage:
 
     def quarantine(self, key: StorageKey) -> None:
         """See `BlobQuarantine.quarantine`."""
-        self._stored.pop(key.exact, None)
+        data = self._stored.pop(key.exact, None)
+        if data is not None:
+            self._objects[key.exact.quarantine_path] = data
+
+    def read_quarantined(self, key: StorageKey) -> Iterator[bytes]:
+        """See `BlobQuarantine.read_quarantined`."""
+        data = self._objects.get(key.exact.quarantine_path)
+        if data is None:
+            raise blob_missing(key)
+        yield data
 
     def keys(self, kind: Kind) -> Iterator[StorageKey]:
         """See `Lists.keys`."""

@@ -96,6 +96,17 @@ class BlobQuarantine(Protocol):
         """
         ...
 
+    def read_quarantined(self, key: StorageKey) -> Iterator[bytes]:
+        """Yield the bytes that were put away of an object, in pieces; they are not hashed.
+
+        Args:
+            key: Its key; without a generation the first one.
+
+        Raises:
+            NotFound: Nothing was put away; raised when the first piece is asked for.
+        """
+        ...
+
 
 class BlobLister(Protocol):
     """A storage whose content can be listed."""

@@ -86,6 +86,7 @@ def model(path: DigestPath) -> WerkzeugResponse:
     response = respond(
         Content(key.digest, found.config.single_file.size, key.content_type, key.cache_control, read)
     )
+    container().pulls.record(found.config.version.model, found.config.version.number)
     response.headers["Content-Disposition"] = f'attachment; filename="{found.name}"'
     return response
 

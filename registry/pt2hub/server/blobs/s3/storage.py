@@ -128,6 +128,13 @@ class S3Storage:
         """See `BlobQuarantine.quarantine`."""
         pending_uploads.move(self._bucket, key.exact)
 
+    def read_quarantined(self, key: StorageKey) -> Iterator[bytes]:
+        """See `BlobQuarantine.read_quarantined`."""
+        try:
+            yield from stream(self._bucket, key.exact.quarantine_path, 0, None)
+        except NotFound as error:
+            raise blob_missing(key) from error
+
     def keys(self, kind: Kind) -> Iterator[StorageKey]:
         """See `Lists.keys`."""
         for item in self.objects(kind):

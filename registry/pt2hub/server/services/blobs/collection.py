@@ -90,11 +90,13 @@ class BlobCollection:
             )
 
     def mark(self) -> Iterator[list[Garbage]]:
-        """Mark what nothing needs, batch by batch."""
+        """Mark what nothing needs, batch by batch; stop if a reindex begins, whose blobs lack references until it ends."""
         after = None
         while True:
             with self._sessions.begin() as session:
                 session.execute(PATIENT)
+                if ReindexState(session).losses() != 0:
+                    return
                 store = GarbageStore(session)
                 found = store.candidates(after, grace=self._grace, limit=_BATCH)
                 marked = store.mark(found, grace=self._grace) if found else []

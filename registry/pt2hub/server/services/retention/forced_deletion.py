@@ -6,6 +6,7 @@ digests from then on. What other versions share must be dealt with explicitly, s
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import TYPE_CHECKING
 
 import structlog
@@ -23,6 +24,7 @@ from pt2hub.server.db.stores.retention.shared_blobs import SharedBlobStore
 from pt2hub.server.services.access import audit_log
 from pt2hub.server.services.access.tokens import check_admin
 from pt2hub.server.services.blobs.quarantine import empty_quarantine
+from pt2hub.server.services.blobs.uploads import PRESIGNED_LIFETIME_S
 from pt2hub.server.services.promotion.reasons import check_reason
 from pt2hub.server.services.retention.deletion import delete_versions, find_version
 from pt2hub.server.services.retention.earlier_documentation import find_earlier_documentation
@@ -41,6 +43,7 @@ if TYPE_CHECKING:
 
     from sqlalchemy.orm import Session
 
+    from pt2hub.domain.storage import Kind
     from pt2hub.domain.tokens import Actor
     from pt2hub.server.blobs.ports import Storage
     from pt2hub.server.db.engine import Sessions
@@ -50,6 +53,8 @@ if TYPE_CHECKING:
     from pt2hub.wire.retention import DeletionView
 
 _MAX_ALSO = 100
+_MAX_LEFT = 1000
+"""Objects of one maintenance pass."""
 _log = structlog.get_logger(__name__)
 
 
@@ -103,10 +108,10 @@ class ForcedDeletionService:
                 return plan.view(deleted=False, forced=True, refused=[digest for _, digest in refused])
             plan.check()
             _check_shared(plan, keep_shared=keep_shared)
+            exclusive = [(blob.kind, blob.digest) for blob in plan.blobs if blob.exclusive]
+            _check_unneeded(session, plan, exclusive)
             removed = _remove_aliases(session, doomed, by, why)
-            discarded = SharedBlobStore(session).discard(
-                [(blob.kind, blob.digest) for blob in plan.blobs if blob.exclusive]
-            )
+            discarded = SharedBlobStore(session).discard(exclusive)
             main = next(each for each in doomed if (each.model, *each.versions.values()) == (model, number))
             for each in doomed:
                 delete_versions(
@@ -125,9 +130,26 @@ class ForcedDeletionService:
                 artifacts=[artifact for each in doomed for artifact in each.artifacts],
                 refused=[digest for _, digest in refused],
             )
-        self._remove([StorageKey(kind, Digest(digest), generation) for kind, digest, generation in discarded])
+        self._remove(_keys(discarded))
         self._deletion.write_documents()
         return plan.view(deleted=True, forced=True, refused=[digest for _, digest in refused])
+
+    def remove_left(self) -> None:
+        """Remove objects that a deletion left, and those that came back while presigned URLs of them are valid.
+
+        A maintenance task. A process may have died, or the storage not have answered. An upload that was under way writes the
+        object again, which nothing else removes before the collector.
+        """
+        with self._sessions.begin() as session:
+            found = SharedBlobStore(session).left(timedelta(seconds=PRESIGNED_LIFETIME_S), _MAX_LEFT)
+        removed = _keys(
+            [(kind, digest, number) for kind, digest, number, state in found if state == "deleted"]
+        )
+        left = _keys([(kind, digest, number) for kind, digest, number, state in found if state == "deleting"])
+        if removed:
+            self._storage.remove(removed)
+        if left:
+            self._remove(left)
 
     def _remove(self, keys: list[StorageKey]) -> None:
         """Remove objects now: presigned URLs of them end too. Their rows are marked, so nothing serves them any more.
@@ -139,10 +161,14 @@ class ForcedDeletionService:
             self._storage.remove([earlier for key in keys for earlier in _generations(key)])
             empty_quarantine(self._storage, keys)
         except TransientError as error:
-            _log.warning("objects of a forced deletion are removed by the collector", error=str(error))
+            _log.warning("objects of a forced deletion are removed later", error=str(error))
             return
         with self._sessions.begin() as session:
             GarbageStore(session).finish(keys)
+
+
+def _keys(blobs: Sequence[tuple[Kind, str, int]]) -> list[StorageKey]:
+    return [StorageKey(kind, Digest(digest), generation) for kind, digest, generation in blobs]
 
 
 def _generations(key: StorageKey) -> list[StorageKey]:
@@ -228,6 +254,18 @@ def _check_shared(plan: DeletionPlan, *, keep_shared: bool) -> None:
         details=tuple(Detail(blob.digest, sharing_text(blob)) for blob in shared),
         context={"shared": [blob.digest for blob in shared], "versions": others},
     )
+
+
+def _check_unneeded(session: Session, plan: DeletionPlan, blobs: Sequence[tuple[Kind, str]]) -> None:
+    """Refuse to remove blobs to which a publish began to refer after the plan was made; lock them otherwise."""
+    needed = SharedBlobStore(session).lock_exclusive(plan.doomed, blobs)
+    if needed:
+        raise StillNeeded(
+            f"Cannot delete {plan.name} by force: another version begins to need {needed[0]}",
+            where="version",
+            hint="Look again: pt2hub delete --force without --yes shows what shares its bytes. Nothing was deleted.",
+            context={"shared": needed},
+        )
 
 
 def _is_code(blob: OwnedBlob) -> bool:

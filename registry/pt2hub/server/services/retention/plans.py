@@ -62,7 +62,8 @@ class DeletionPlan:
 
     def view(self, *, deleted: bool, forced: bool = False, refused: Sequence[str] = ()) -> DeletionView:
         """Return the plan for people."""
-        freed = [blob for blob in self.blobs if blob.exclusive and not blob.leased]
+        # Leased ones too: uploads are for six hours, and the lease of a published one holds back only the collector.
+        freed = [blob for blob in self.blobs if blob.exclusive]
         return DeletionView(
             name=self.name,
             deleted=deleted,

@@ -12,8 +12,10 @@ from pt2hub.domain.audit import Action
 from pt2hub.domain.names import parse_model_name
 from pt2hub.domain.tokens import EVERY_MODEL, SERVER, Scope
 from pt2hub.errors import Forbidden, NotFound, Pt2hubError, StillNeeded
+from pt2hub.server.db.stores.operations.reindex_state import ReindexState
 from pt2hub.server.db.stores.retention.dependents import DependentStore
 from pt2hub.server.db.stores.retention.policies import RetentionStore, StoredRetention
+from pt2hub.server.db.stores.retention.pull_history import PullHistory
 from pt2hub.server.db.stores.retention.shared_blobs import SharedBlobStore
 from pt2hub.server.services import not_found
 from pt2hub.server.services.access import audit_log
@@ -136,9 +138,11 @@ class RetentionService:
         policies: list[RetentionView] = []
         goes: list[str] = []
         kept: list[KeptThing] = []
+        notes: list[str] = []
         freed = 0
         with self._sessions.begin() as session:
             store, dependents = RetentionStore(session), DependentStore(session)
+            notes += (paused := _list_pauses(session))
             models = store.models(scope)
             if "/" in scope and not models:
                 raise NotFound(
@@ -147,8 +151,9 @@ class RetentionService:
             for model in models:
                 policy = store.effective(model)
                 policies.append(_view(model, policy))
+                notes += _notes(session, model, policy)
                 doomed: list[Doomed] = []
-                for number in store.expired(model, policy, limit=_PREVIEWED) if policy else ():
+                for number in _previewed(store, model, policy) if not paused else ():
                     found = dependents.find(model, 0, number)
                     needs = list_needs(found, dependents.needs(found))
                     kept += needs
@@ -156,30 +161,50 @@ class RetentionService:
                         goes.append(f"{model}@{number}")
                         doomed.append(found)
                 blobs = SharedBlobStore(session).of(*doomed) if doomed else []
-                freed += sum(blob.size for blob in blobs if blob.exclusive and not blob.leased)
-        return RetentionPreview(tuple(policies), tuple(goes), tuple(kept), freed)
+                freed += sum(blob.size for blob in blobs if blob.exclusive)
+        return RetentionPreview(tuple(policies), tuple(goes), tuple(kept), freed, tuple(notes))
 
     def run(self) -> int:
         """Delete what the policies do not keep; return the number of versions.
 
-        What is needed is kept and looked at again by the next run.
+        What is needed is kept and looked at again by the next run. Nothing is deleted while a reindex has not ended, or has
+        left anything out: aliases may be missing.
         """
+        self.note_running()
         with self._sessions.begin() as session:
+            if _list_pauses(session):
+                _log.warning("retention policies are paused: the last reindex is not complete")
+                return 0
             store = RetentionStore(session)
-            expired = [
-                (model, number, policy)
-                for model in store.governed()
-                if (policy := store.effective(model))
-                for number in store.expired(model, policy, limit=_PER_RUN)
-            ]
-        return sum(self._delete(*each) for each in expired)
+            governed = [(model, policy) for model in store.governed() if (policy := store.effective(model))]
+        return sum(self._run(model, policy) for model, policy in governed)
+
+    def note_running(self) -> None:
+        """Note that a server runs, which records pulls; a maintenance task."""
+        with self._sessions.begin() as session:
+            PullHistory(session).note()
+
+    def _run(self, model: str, policy: StoredRetention) -> int:
+        """Delete what a model's policy does not keep, a bounded number of versions; return how many."""
+        deleted = after = 0
+        while True:
+            with self._sessions.begin() as session:
+                expired = RetentionStore(session).expired(model, policy, limit=_PER_RUN, after=after)
+            for number in expired:
+                deleted += self._delete(model, number, policy)
+                if deleted == _PER_RUN:
+                    return deleted
+            if len(expired) < _PER_RUN:
+                return deleted
+            after = expired[-1]  # what is needed must not keep the next ones from being looked at
 
     def _delete(self, model: str, number: int, policy: StoredRetention) -> bool:
         """Delete a version, unless its policy was changed or it was pulled since it was listed."""
 
         def is_kept(session: Session) -> bool:
             store = RetentionStore(session)
-            return store.effective(model) != policy or not store.is_expired(model, policy, number)
+            expired = store.effective(model) == policy and store.is_expired(model, policy, number)
+            return not expired or bool(_list_pauses(session))
 
         try:
             view = self._deletion.version(model, number, by=_RUNNER, reason=_reason(policy), unless=is_kept)
@@ -196,6 +221,30 @@ class RetentionService:
 def pattern_of(scope: str) -> str:
     """Return the name that a token's patterns must cover for a model or a team."""
     return scope if "/" in scope else f"{scope}/{EVERY_MODEL}"
+
+
+def _list_pauses(session: Session) -> list[str]:
+    """Return in words why no policy deletes anything now."""
+    if ReindexState(session).losses() == 0:
+        return []
+    return ["no policy deletes anything: the last reindex is not complete, so that aliases may be missing"]
+
+
+def _notes(session: Session, model: str, policy: StoredRetention | None) -> list[str]:
+    """Return in words why a policy does not delete by age yet."""
+    days = policy.pulled_within_days if policy and policy.last is not None else None
+    until = PullHistory(session).held_until(days) if days is not None else None
+    if until is None:
+        return []
+    why = "who pulled what before is not known, as after a rebuild, a gap of some days or a jump of the clock"
+    return [f"{model}: nothing is deleted by age before {until[:16]}Z: {why}"]
+
+
+def _previewed(store: RetentionStore, model: str, policy: StoredRetention | None) -> list[int]:
+    if policy is None:
+        return []
+    pinned = store.expired(model, policy, limit=_PREVIEWED, pinned=True)
+    return sorted([*pinned, *store.expired(model, policy, limit=_PREVIEWED)])
 
 
 def _check(by: Actor, scope: str, doing: str) -> None:

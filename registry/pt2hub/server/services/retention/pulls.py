@@ -35,6 +35,8 @@ class PullService:
             with self._sessions.begin() as session:
                 RetentionStore(session).record_pull(model, number)
         except Pt2hubError as error:
+            with self._lock:
+                self._known.discard((model, number))  # the next pull tries again
             _log.warning("pull not recorded", model=model, number=number, error=str(error))
 
     def _is_new(self, version: tuple[str, int]) -> bool:

@@ -35,13 +35,19 @@ _WRITTEN_ROW = text(f"""
     SELECT generation, CASE state WHEN 'damaged' THEN 'pending' ELSE state END, size FROM blobs
     WHERE kind = :kind AND digest = :digest AND {_IS_WRITTEN}""")  # noqa: S608  # of constants
 _FIND = Prepared.of(_ROW)
+# A check in the future, of a clock that was set back since, says nothing. Each part is a range of the index.
 _DUE = text("""
-    SELECT kind, digest, generation, size FROM blobs
-    WHERE state = 'stored' AND checked_at < now() - CAST(:age AS interval)
+    SELECT kind, digest, generation, size FROM (
+    (SELECT kind, digest, generation, size, checked_at FROM blobs
+        WHERE state = 'stored' AND checked_at < now() - CAST(:age AS interval)
+        ORDER BY checked_at, kind, digest LIMIT :limit)
+    UNION ALL
+    (SELECT kind, digest, generation, size, checked_at FROM blobs
+        WHERE state = 'stored' AND checked_at > now() + interval '1 hour' ORDER BY checked_at, kind, digest LIMIT :limit)) AS due
     ORDER BY checked_at, kind, digest LIMIT :limit""")
 _SUM_DUE = text("""
     SELECT count(*), coalesce(sum(size), 0) FROM blobs
-    WHERE state = 'stored' AND checked_at < now() - CAST(:age AS interval)""")
+    WHERE state = 'stored' AND (checked_at < now() - CAST(:age AS interval) OR checked_at > now() + interval '1 hour')""")
 # The size too: that of rows that a reindex made is the length of whatever lay in the storage then.
 _CHECKED = text("""
     UPDATE blobs SET checked_at = now(), size = asked.size

@@ -13,11 +13,13 @@ if TYPE_CHECKING:
     from sqlalchemy.orm import Session
 
 CLAIM = timedelta(seconds=60)
+# A claim that lasts longer than any can was made before the clock was set back.
 _CLAIM = text("""
     INSERT INTO scrub_position AS own (id, holder, claimed_until)
     VALUES (1, :holder, now() + CAST(:claim AS interval))
     ON CONFLICT (id) DO UPDATE SET holder = excluded.holder, claimed_until = excluded.claimed_until
-    WHERE own.holder = excluded.holder OR own.claimed_until < now() RETURNING holder""")
+    WHERE own.holder = excluded.holder OR own.claimed_until < now()
+    OR own.claimed_until > now() + 2 * CAST(:claim AS interval) RETURNING holder""")
 _RELEASE = text("UPDATE scrub_position SET claimed_until = now() WHERE holder = :holder")
 _ADD = text("""
     INSERT INTO scrub_position AS own (id, holder, claimed_until, blobs, bytes)

@@ -11,6 +11,7 @@ from sqlalchemy.dialects.postgresql import insert
 from pt2hub.domain.codec import encode
 from pt2hub.domain.principals import Principal, read_principal
 from pt2hub.server.db.retention_schema import RetentionPolicy as SQLPolicy
+from pt2hub.server.db.stores.retention.pull_history import SETTING
 from pt2hub.server.db.stores.values import stamp
 
 if TYPE_CHECKING:
@@ -36,8 +37,13 @@ _EXPIRED = text("""
         WHERE models.name = :model),
     oldest AS (SELECT number FROM own WHERE built ORDER BY number DESC OFFSET :last - 1 LIMIT 1)
     SELECT own.number FROM own, oldest
-    WHERE own.number < oldest.number AND (CAST(:days AS integer) IS NULL OR (
-        own.created_at < now() - make_interval(days => CAST(:days AS integer))
+    WHERE own.number < oldest.number
+    AND own.number > :after AND (CAST(:number AS integer) IS NULL OR own.number = :number)
+    AND EXISTS (SELECT FROM aliases WHERE aliases.version_id = own.id) = :pinned
+    AND (CAST(:days AS integer) IS NULL OR (
+        EXISTS (SELECT FROM server_settings WHERE name = :recorded_since
+            AND CAST(value AS timestamptz) < now() - make_interval(days => CAST(:days AS integer)))
+        AND own.created_at < now() - make_interval(days => CAST(:days AS integer))
         AND coalesce(own.pulled_on < (now() - make_interval(days => CAST(:days AS integer)))::date, true)))
     ORDER BY own.number LIMIT :most""")
 _PULLED = text("""
@@ -64,10 +70,6 @@ class StoredRetention:
     pulled_within_days: int | None
     by: Principal | None
     at: str
-
-
-_MAX_EXPIRED = 1000
-"""Versions among which one is looked for: more than a run deletes, in the same order."""
 
 
 class RetentionStore:
@@ -115,22 +117,45 @@ class RetentionStore:
         """Return the names of all models for which a policy is set."""
         return list(self._session.scalars(_GOVERNED))
 
-    def expired(self, model: str, policy: StoredRetention, *, limit: int) -> list[int]:
-        """Return the versions of a model that its policy does not keep, oldest first."""
+    def expired(
+        self, model: str, policy: StoredRetention, *, limit: int, after: int = 0, pinned: bool = False
+    ) -> list[int]:
+        """Return the versions of a model that its policy does not keep, oldest first.
+
+        Args:
+            after: Only those with higher numbers.
+            pinned: Those that an alias pins, which are kept, instead of the others.
+        """
+        return self._expired(model, policy, limit=limit, after=after, pinned=pinned)
+
+    def is_expired(self, model: str, policy: StoredRetention, number: int) -> bool:
+        """Return whether a version is not kept by a policy of its model."""
+        return bool(self._expired(model, policy, limit=1, number=number))
+
+    def record_pull(self, model: str, number: int) -> None:
+        """Record that a version was pulled today."""
+        self._session.execute(_PULLED, {"model": model, "number": number})
+
+    def _expired(  # all by name
+        self,
+        model: str,
+        policy: StoredRetention,
+        *,
+        limit: int,
+        after: int = 0,
+        number: int | None = None,
+        pinned: bool = False,
+    ) -> list[int]:
         if policy.last is None:
             return []
         given = {
             "model": model,
             "last": policy.last,
             "days": policy.pulled_within_days,
+            "recorded_since": SETTING,
+            "after": after,
+            "number": number,
+            "pinned": pinned,
             "most": limit,
         }
         return list(self._session.scalars(_EXPIRED, given))
-
-    def is_expired(self, model: str, policy: StoredRetention, number: int) -> bool:
-        """Return whether a version is not kept by a policy of its model."""
-        return number in self.expired(model, policy, limit=_MAX_EXPIRED)
-
-    def record_pull(self, model: str, number: int) -> None:
-        """Record that a version was pulled today."""
-        self._session.execute(_PULLED, {"model": model, "number": number})

@@ -13,6 +13,7 @@ from pt2hub.server.db.reading import readable
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from datetime import timedelta
 
     from sqlalchemy.orm import Session
 
@@ -77,6 +78,20 @@ _UNNEEDED_MANIFESTS = text("""
     AND NOT EXISTS (SELECT FROM tombstones WHERE artifacts @> ARRAY[blobs.digest]) ORDER BY digest""")
 _CODE = text("""
     SELECT code FROM artifacts WHERE digest = ANY(:artifacts) AND weights_bytes > :least""")
+_LOCK = text("""
+    SELECT FROM blobs JOIN unnest(CAST(:kinds AS text[]), CAST(:digests AS text[])) AS asked (kind, digest)
+        USING (kind, digest)
+    ORDER BY blobs.kind, blobs.digest FOR UPDATE OF blobs""")
+# Follows `_LOCK`, since a statement that waits for a lock still sees what was there before.
+_NEEDED = text("""
+    SELECT DISTINCT held.digest FROM blob_references AS held
+    JOIN unnest(CAST(:kinds AS text[]), CAST(:digests AS text[])) AS asked (kind, digest) USING (kind, digest)
+    WHERE NOT held.owner = ANY(:owners) ORDER BY held.digest""")
+_LEFT = text("""
+    SELECT kind, digest, generation, blobs.state FROM refused_digests JOIN blobs USING (kind, digest)
+    WHERE blobs.state = 'deleting'
+    OR blobs.state = 'deleted' AND blobs.changed_at > now() - CAST(:readable AS interval)
+    ORDER BY kind, digest LIMIT :most""")
 _DISCARD = text("""
     UPDATE blobs SET state = 'deleting', changed_at = to_timestamp(0)
     WHERE (kind, digest) IN (
@@ -144,6 +159,24 @@ class SharedBlobStore:
             least: Size in bytes of weights that are there at all.
         """
         return set(self._session.scalars(_CODE, {"artifacts": list(artifacts), "least": least}))
+
+    def lock_exclusive(self, doomed: Sequence[Doomed], blobs: Sequence[tuple[Kind, str]]) -> list[str]:
+        """Lock blobs, and return the digests of those to which something else refers by now.
+
+        Nothing can begin to refer to them until the transaction ends.
+        """
+        given = {"kinds": [kind for kind, _ in blobs], "digests": [digest for _, digest in blobs]}
+        self._session.execute(_LOCK, given)
+        return list(self._session.scalars(_NEEDED, given | {"owners": _asked(doomed)["owners"]}))
+
+    def left(self, readable: timedelta, limit: int) -> list[tuple[Kind, str, int, str]]:
+        """Return kind, digest, generation and state of refused blobs whose objects may be in storage and readable.
+
+        Args:
+            readable: How long presigned URLs are valid: `deleted` ones are older or listed.
+        """
+        rows = self._session.execute(_LEFT, {"readable": readable, "most": limit})
+        return [(kind, digest, generation, state) for kind, digest, generation, state in rows]
 
     def discard(self, blobs: Sequence[tuple[Kind, str]]) -> list[tuple[Kind, str, int]]:
         """Mark blobs for removal whatever their age and leases; return kind, digest and generation of each."""
