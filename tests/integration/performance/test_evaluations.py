@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from pt2hub.domain.principals import PrincipalKind
 from pt2hub.domain.tokens import Actor
 from pt2hub.errors import InvalidInput, PromotionCheckFailed
 from support.pages import Page
@@ -149,6 +150,45 @@ def test_a_version_may_fall_below_the_present_one_by_so_much_on_the_same_data(re
     evaluate(registry, 1, 0.5)
     assert not check(registry, 1).missing
     assert check(registry, 1).passed, "a rollback to what was there before is never held up"
+
+
+def test_reports_that_do_not_count_hide_none_that_do(registry: Registry) -> None:
+    for _ in range(2):
+        published(registry)
+    move(registry, 1, None)
+    for data_set in (DATA, OTHER_DATA):
+        evaluate(registry, 1, 0.9, data_set=data_set)
+    evaluate(registry, 2, 0.5)
+    evaluate(registry, 2, 0.9, data_set=OTHER_DATA)
+    registry.sql("UPDATE evaluations SET measured_at = measured_at - interval '1 day' WHERE data_digest = %s", DATA[12:])
+    flood = [
+        an_evaluation(key=str(index), version=f"{MODEL}@{number}", value=1.0, data_set=data_set)
+        for index, (number, data_set) in enumerate(
+            (number, f"sha256:{count:064x}") for number in (1, 2) for count in range(999)
+        )
+    ]
+    for part in (flood[:999], flood[999:]):
+        registry.services.evaluations.report({"evaluations": part}, by=Actor("other"))
+    evaluate(registry, 1, 0.9, data_set=OTHER_DATA, key="again")
+    evaluate(registry, 2, 0.9, data_set=OTHER_DATA, key="again 2")
+    protect(registry, metrics={"accuracy": {"max_drop": 0.1, "min": 0.8, "reporters": ["eval"]}})
+    preview = registry.services.aliases.preview(MODEL, "prod", 2, by=None)
+    assert sorted((item.passed, item.missing) for item in preview.checks) == [
+        (False, False),
+        (False, False),
+        (True, False),
+        (True, False),
+    ]
+
+
+def test_a_token_that_is_named_like_a_person_reports_nothing_that_counts_for_people(registry: Registry) -> None:
+    published(registry)
+    protect(registry, metrics={"accuracy": {"min": 0.8, "reporters": ["*@acme.example"]}})
+    evaluate(registry, 1, 0.9, by="eve@acme.example")
+    assert check(registry, 1).missing
+    ada = Actor("ada@acme.example", kind=PrincipalKind.PERSON, person=1)
+    registry.services.evaluations.report({"evaluations": [an_evaluation(value=0.9)]}, by=ada)
+    assert check(registry, 1).passed
 
 
 def test_limits_count_evaluations_of_one_data_set_or_of_each(registry: Registry) -> None:
