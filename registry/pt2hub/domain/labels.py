@@ -29,6 +29,8 @@ RESERVED_PREFIX = "pt2hub."
 _KEY = re.compile(KEY_PATTERN)
 _SHA = re.compile(r"[0-9a-f]{40}(?:[0-9a-f]{24})?")
 _DATA_DIGEST = re.compile(DIGEST_PATTERN)
+_LINE_ENDS = frozenset("\u2028\u2029")
+"""Those of Unicode that are no control characters."""
 _SHOWN = 80
 _WEB = ("http", "https")
 
@@ -141,7 +143,7 @@ def check_value(key: str, value: str, *, where: str = "labels") -> str:
             where=place,
             hint="Link to what is longer, or put it into a file beside the model.",
         )
-    if control := find_control(text):
+    if control := find_control(text) or next(iter(_LINE_ENDS.intersection(text)), None):
         raise InvalidInput(
             f"The value of label {key} contains the control character {control!a}",
             where=place,
@@ -241,6 +243,10 @@ def _is_url(text: str) -> bool:
     """Return whether a text is an address of the web that names a host and no credentials."""
     try:
         parts = urlsplit(text)
-        return parts.scheme in _WEB and bool(parts.hostname) and "@" not in parts.netloc and " " not in text
+        return parts.scheme in _WEB and bool(parts.hostname) and "@" not in parts.netloc and not _has_space(text)
     except ValueError:
         return False
+
+
+def _has_space(text: str) -> bool:
+    return any(map(str.isspace, text))

@@ -108,6 +108,33 @@ def test_a_malformed_evaluation_is_refused_and_nothing_is_stored(
     assert registry.sql("SELECT count(*) FROM evaluations") == [(0,)]
 
 
+def test_two_results_of_the_same_time_are_refused_since_neither_is_newer(registry: Registry) -> None:
+    registry.submit()
+
+    def report(*items: dict[str, Any]) -> int:
+        return registry.services.evaluations.report({"evaluations": [*items]}, by=ADMIN).accepted
+
+    first, other = an_evaluation(key="z", value=0.5), an_evaluation(key="a", value=0.9, data_set="b@" + DATA[12:])
+    with pytest.raises(InvalidInput, match="another result on the same data set at the same time") as caught:
+        report(first, other)
+    assert caught.value.where == "evaluations[1]"
+    assert report(first, other | {"measured_at": "2026-01-01T00:00:00Z"}) == 2
+    assert report(first | {"key": "y"}, first | {"key": "x"}) == 2, "they are the same result"
+
+
+def test_a_result_that_returns_under_an_old_key_is_said_not_to_count(registry: Registry) -> None:
+    registry.submit()
+
+    def report(**changes: Any) -> tuple[str, ...]:
+        return registry.services.evaluations.report({"evaluations": [an_evaluation(**changes)]}, by=ADMIN).notes
+
+    assert report(value=0.9) == report(value=0.9) == report(key="2", value=0.8) == ()
+    (note,) = report(value=0.9)
+    assert note.startswith(f"accuracy 0.9 of {MODEL}@1 on imagenet-v2@sha256:aaaaaaaa was stored before")
+    assert "a key of its own" in note
+    assert report(key="3", value=0.9) == report(key="3", value=0.9) == ()
+
+
 def check(registry: Registry, number: int) -> PromotionCheckResult:
     """The first check of a move of `prod`."""
     found, *_ = registry.services.aliases.preview(MODEL, "prod", number, by=Actor("ci").principal).checks

@@ -237,6 +237,12 @@ def test_a_data_set_without_a_valid_digest_or_with_a_password_is_refused(value: 
     assert "secret" not in str(caught.value)
 
 
+@pytest.mark.parametrize(("key", "value"), [("owner", "a\u2028b"), ("owner", "a\u2029b"), ("run", "https://x/\u00a0y")])
+def test_a_value_is_one_line_and_an_address_has_no_spaces(key: str, value: str) -> None:
+    with pytest.raises(InvalidInput):
+        check_value(key, value)
+
+
 def test_what_is_given_comes_before_the_spec_and_that_before_the_job() -> None:
     labels = SpecLabels({"owner": "given"}, {"git.sha": SHA, "git.branch": "main"})
     spec = {"model": "a/b", "labels": {"owner": "spec", "stage": "spec", "git.branch": "other"}}

@@ -6,8 +6,9 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, cast
 
-from sqlalchemy import func, or_, select
+from sqlalchemy import exists, func, or_, select, tuple_
 from sqlalchemy.dialects.postgresql import distinct_on, insert
+from sqlalchemy.orm import aliased
 
 from pt2hub.domain.codec import encode
 from pt2hub.domain.digests import Digest
@@ -78,6 +79,21 @@ class EvaluationStore:
         """Return the evaluations that a reporter delivered under these keys before."""
         mine = (SQLEvaluation.reporter == by, SQLEvaluation.key == func.any(list(keys)))
         return {row.key: row for row in self._session.scalars(select(SQLEvaluation).where(*mine))}
+
+    def overtaken(self, by: str, keys: Collection[str], *, limit: int) -> list[EvaluationView]:
+        """Return the evaluations that a reporter delivered under these keys and followed by another result since."""
+        if not keys:
+            return []
+        later = aliased(SQLEvaluation)
+        one, other = (
+            (item.version_id, item.metric, item.data_digest, item.reporter) for item in (SQLEvaluation, later)
+        )
+        is_later = tuple_(later.measured_at, later.id) > tuple_(SQLEvaluation.measured_at, SQLEvaluation.id)
+        differs = later.value != SQLEvaluation.value
+        mine = (SQLEvaluation.reporter == by, SQLEvaluation.key == func.any(list(keys)))
+        found = _select().where(*mine, exists().where(tuple_(*other) == tuple_(*one), is_later, differs))
+        rows = self._session.execute(found.order_by(SQLEvaluation.id).limit(limit))
+        return [_view(*row) for row in rows]
 
     def add(self, items: Sequence[NewEvaluation], *, by: Principal, now: datetime) -> set[str]:
         """Add evaluations whose keys are new.
