@@ -243,7 +243,9 @@ def _is_url(text: str) -> bool:
     """Return whether a text is an address of the web that names a host and no credentials."""
     try:
         parts = urlsplit(text)
-        return parts.scheme in _WEB and bool(parts.hostname) and "@" not in parts.netloc and not _has_space(text)
+        return (
+            parts.scheme in _WEB and bool(parts.hostname) and "@" not in parts.netloc and not _has_space(text)
+        )
     except ValueError:
         return False
 

@@ -114,7 +114,10 @@ def test_two_results_of_the_same_time_are_refused_since_neither_is_newer(registr
     def report(*items: dict[str, Any]) -> int:
         return registry.services.evaluations.report({"evaluations": [*items]}, by=ADMIN).accepted
 
-    first, other = an_evaluation(key="z", value=0.5), an_evaluation(key="a", value=0.9, data_set="b@" + DATA[12:])
+    first, other = (
+        an_evaluation(key="z", value=0.5),
+        an_evaluation(key="a", value=0.9, data_set="b@" + DATA[12:]),
+    )
     with pytest.raises(InvalidInput, match="another result on the same data set at the same time") as caught:
         report(first, other)
     assert caught.value.where == "evaluations[1]"
@@ -126,7 +129,9 @@ def test_a_result_that_returns_under_an_old_key_is_said_not_to_count(registry: R
     registry.submit()
 
     def report(**changes: Any) -> tuple[str, ...]:
-        return registry.services.evaluations.report({"evaluations": [an_evaluation(**changes)]}, by=ADMIN).notes
+        return registry.services.evaluations.report(
+            {"evaluations": [an_evaluation(**changes)]}, by=ADMIN
+        ).notes
 
     assert report(value=0.9) == report(value=0.9) == report(key="2", value=0.8) == ()
     (note,) = report(value=0.9)
@@ -187,7 +192,10 @@ def test_reports_that_do_not_count_hide_none_that_do(registry: Registry) -> None
         evaluate(registry, 1, 0.9, data_set=data_set)
     evaluate(registry, 2, 0.5)
     evaluate(registry, 2, 0.9, data_set=OTHER_DATA)
-    registry.sql("UPDATE evaluations SET measured_at = measured_at - interval '1 day' WHERE data_digest = %s", DATA[12:])
+    registry.sql(
+        "UPDATE evaluations SET measured_at = measured_at - interval '1 day' WHERE data_digest = %s",
+        DATA[12:],
+    )
     flood = [
         an_evaluation(key=str(index), version=f"{MODEL}@{number}", value=1.0, data_set=data_set)
         for index, (number, data_set) in enumerate(
@@ -208,7 +216,9 @@ def test_reports_that_do_not_count_hide_none_that_do(registry: Registry) -> None
     ]
 
 
-def test_a_token_that_is_named_like_a_person_reports_nothing_that_counts_for_people(registry: Registry) -> None:
+def test_a_token_that_is_named_like_a_person_reports_nothing_that_counts_for_people(
+    registry: Registry,
+) -> None:
     published(registry)
     protect(registry, metrics={"accuracy": {"min": 0.8, "reporters": ["*@acme.example"]}})
     evaluate(registry, 1, 0.9, by="eve@acme.example")

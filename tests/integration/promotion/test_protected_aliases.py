@@ -70,7 +70,9 @@ def test_a_token_that_is_named_like_a_person_is_no_promoter_by_a_pattern_for_peo
     assert registry.services.aliases.preview(MODEL, "prod", 1, by=Actor("eve@acme.example").principal).allowed
 
 
-def test_a_measurement_counts_for_a_pattern_for_people_unless_a_token_has_that_name(registry: Registry) -> None:
+def test_a_measurement_counts_for_a_pattern_for_people_unless_a_token_has_that_name(
+    registry: Registry,
+) -> None:
     published(registry)
     protect(registry, metrics={"accuracy": {"min": 0.8, "reporters": ["*@acme.example"]}})
     report_accuracy(registry, 1, 0.9, by="eve@acme.example")

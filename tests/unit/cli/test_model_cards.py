@@ -37,9 +37,7 @@ def render(
     data = text.encode() if isinstance(text, str) else text
     path = tmp_path / "card.md"
     path.write_bytes(data)
-    file = FileView(
-        name, "card", "text/markdown", DIGEST, len(data) if size is None else size, pinned=True
-    )
+    file = FileView(name, "card", "text/markdown", DIGEST, len(data) if size is None else size, pinned=True)
     version = cast("VersionView", SimpleNamespace(model="a/b", number=3, files=(file,)))
     client: Any = SimpleNamespace(files=SimpleNamespace(get=lambda *_: path))
     out = io.StringIO()

@@ -433,7 +433,9 @@ def test_a_card_has_the_usual_forms_below_the_pages_own_headings() -> None:
         assert part in html
 
 
-@pytest.mark.parametrize("unit", ["![", "[", "|a|\n|-|\n", "*_", "<div>", "> ", "- a\n", "a\n\n", "# a\n", "a\r"])
+@pytest.mark.parametrize(
+    "unit", ["![", "[", "|a|\n|-|\n", "*_", "<div>", "> ", "- a\n", "a\n\n", "# a\n", "a\r"]
+)
 def test_a_hostile_card_is_shown_as_text_at_once(unit: str) -> None:
     text = (unit * (MAX_CARD_BYTES // len(unit) + 1))[:MAX_CARD_BYTES]
     began = time.process_time()

@@ -229,7 +229,9 @@ def test_a_repository_is_named_by_its_address_for_a_browser(url: str, repository
     assert ci_labels(ci_job(JENKINS | {"GIT_URL": url})).get("git.repository") == repository
 
 
-@pytest.mark.parametrize("value", ["sha256:abc", "x@SHA256:" + "a" * 64, "https://user:secret@x.example/data"])
+@pytest.mark.parametrize(
+    "value", ["sha256:abc", "x@SHA256:" + "a" * 64, "https://user:secret@x.example/data"]
+)
 def test_a_data_set_without_a_valid_digest_or_with_a_password_is_refused(value: str) -> None:
     with pytest.raises(InvalidInput) as caught:
         check_value("data", value)
@@ -237,7 +239,9 @@ def test_a_data_set_without_a_valid_digest_or_with_a_password_is_refused(value: 
     assert "secret" not in str(caught.value)
 
 
-@pytest.mark.parametrize(("key", "value"), [("owner", "a\u2028b"), ("owner", "a\u2029b"), ("run", "https://x/\u00a0y")])
+@pytest.mark.parametrize(
+    ("key", "value"), [("owner", "a\u2028b"), ("owner", "a\u2029b"), ("run", "https://x/\u00a0y")]
+)
 def test_a_value_is_one_line_and_an_address_has_no_spaces(key: str, value: str) -> None:
     with pytest.raises(InvalidInput):
         check_value(key, value)

@@ -121,8 +121,7 @@ def _print_lines(out: Console, lines: list[list[Segment]]) -> None:
     for line in lines:
         made = Text("  ")
         for segment in line:
-            # Again: Markdown's own escapes, such as &#x202e;, are characters only now.
-            made.append(segment.text.translate(INVISIBLE_CHARACTERS), segment.style)
+            made.append(segment.text, segment.style)
         made.rstrip()
         out.print(made)
 

@@ -18,7 +18,15 @@ _FORBIDDEN = frozenset('/\\:*?"<>|')
 _RESERVED = frozenset({CODE_NAME, WEIGHTS_NAME, "model.pt2"})
 """Names of an artifact's own files."""
 _DEVICES = frozenset(
-    {"con", "prn", "aux", "nul", "conin$", "conout$", *(f"{name}{n}" for name in ("com", "lpt") for n in range(1, 10))}
+    {
+        "con",
+        "prn",
+        "aux",
+        "nul",
+        "conin$",
+        "conout$",
+        *(f"{name}{n}" for name in ("com", "lpt") for n in range(1, 10)),
+    }
 )
 """Names that Windows reserves, with any suffix."""
 _NAME_HINT = "Use a plain name without folders, such as tokenizer.json."

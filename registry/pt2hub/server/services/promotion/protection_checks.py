@@ -203,7 +203,6 @@ class ProtectionChecks:
                 needed=needed,
             )
 
-
     def _newest(self, values: Sequence[ReportedValue], limit: MetricLimit) -> list[ReportedValue]:
         """Return the newest value of each target that a limit is about, by reporters that count."""
         of_services = TokenStore(self._session).names_of_services({item.reporter for item in values})

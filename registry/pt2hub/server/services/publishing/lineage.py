@@ -132,7 +132,12 @@ def check_parents(session: Session, derivations: Sequence[Derivation]) -> None:
 
 
 def derive_published(
-    session: Session, version: StoredVersion, derivations: Sequence[Derivation], *, created: bool, by: Principal
+    session: Session,
+    version: StoredVersion,
+    derivations: Sequence[Derivation],
+    *,
+    created: bool,
+    by: Principal,
 ) -> tuple[list[str], tuple[str, ...]]:
     """Record what a submission says that its version is derived from; parents from before stay.
 
@@ -175,7 +180,9 @@ def _known_parent(item: Derivation, before: dict[str, tuple[str, bool]]) -> str 
         (
             parent
             for parent, (relation, automatic) in before.items()
-            if relation == item.relation and not automatic and parent.partition("@")[0] == item.reference.model
+            if relation == item.relation
+            and not automatic
+            and parent.partition("@")[0] == item.reference.model
         ),
         None,
     )

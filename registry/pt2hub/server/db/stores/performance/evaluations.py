@@ -130,7 +130,12 @@ class EvaluationStore:
         return self._newest((SQLModel.name == model) & (SQLVersion.number == number))
 
     def counting(
-        self, version_id: int, metric: str, *, data_digest: str | None, counts: Callable[[Principal], bool] | None
+        self,
+        version_id: int,
+        metric: str,
+        *,
+        data_digest: str | None,
+        counts: Callable[[Principal], bool] | None,
     ) -> dict[Digest, EvaluationView]:
         """Return the newest evaluation of a version on each data set by the reporters that count, newest first.
 
@@ -145,7 +150,9 @@ class EvaluationStore:
             wanted &= SQLEvaluation.data_digest == data_digest
         if counts is not None:
             known = self._session.scalars(select(SQLEvaluation.by).where(wanted).distinct())
-            wanted &= SQLEvaluation.by.in_([by for by in known if (who := read_principal(by)) and counts(who)])
+            wanted &= SQLEvaluation.by.in_(
+                [by for by in known if (who := read_principal(by)) and counts(who)]
+            )
         rows = self._session.execute(
             _select()
             .where(wanted)
@@ -153,7 +160,9 @@ class EvaluationStore:
             .ext(distinct_on(SQLEvaluation.data_digest))
         )
         views = [_view(*row) for row in rows]
-        return {view.data_digest: view for view in sorted(views, key=lambda view: view.measured_at, reverse=True)}
+        return {
+            view.data_digest: view for view in sorted(views, key=lambda view: view.measured_at, reverse=True)
+        }
 
     def _newest(self, wanted: ColumnElement[bool]) -> list[EvaluationView]:
         of_one = (SQLEvaluation.version_id, SQLEvaluation.metric, SQLEvaluation.data_digest)
