@@ -257,6 +257,23 @@ def test_limits_that_cannot_be_met_are_refused(registry: Registry, limit: dict[s
     assert caught.value.where == f"protected.prod.metrics.accuracy{path}"
 
 
+def test_a_check_of_performance_does_not_take_a_metric_of_evaluations(registry: Registry) -> None:
+    for _ in range(2):
+        published(registry)
+    document = {
+        "metrics": {"accuracy": {"better": "higher"}},
+        "checks": [{"alias": "prod", "metric": "accuracy", "max_worse": 0.01, "missing": "pass"}],
+    }
+    registry.services.policies.put(MODEL, document, revision=0, by=ADMIN)
+    move(registry, 1, None)
+    for number in (1, 2):
+        evaluate(registry, number, 0.8)
+    assert "limits of a protected alias (max_drop)" in check(registry, 2).message
+    with pytest.raises(InvalidInput, match="limit it for a protected alias") as caught:
+        registry.services.policies.put(MODEL, document, revision=1, by=ADMIN)
+    assert caught.value.where == "checks[0].metric"
+
+
 def test_evaluations_are_reported_listed_and_compared_from_a_shell_and_from_python(
     shell: Shell, client: Client, served: Registry, tmp_path: Path
 ) -> None:
