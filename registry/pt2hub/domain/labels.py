@@ -29,6 +29,8 @@ RESERVED_PREFIX = "pt2hub."
 _KEY = re.compile(KEY_PATTERN)
 _SHA = re.compile(r"[0-9a-f]{40}(?:[0-9a-f]{24})?")
 _DATA_DIGEST = re.compile(DIGEST_PATTERN)
+_LINE_ENDS = frozenset("\u2028\u2029")
+"""Those of Unicode that are no control characters."""
 _SHOWN = 80
 _WEB = ("http", "https")
 
@@ -141,7 +143,7 @@ def check_value(key: str, value: str, *, where: str = "labels") -> str:
             where=place,
             hint="Link to what is longer, or put it into a file beside the model.",
         )
-    if control := find_control(text):
+    if control := find_control(text) or next(iter(_LINE_ENDS.intersection(text)), None):
         raise InvalidInput(
             f"The value of label {key} contains the control character {control!a}",
             where=place,
@@ -179,7 +181,7 @@ def label_link(key: str, labels: Mapping[str, str]) -> str | None:
         repository = labels.get("git.repository", "").removesuffix(".git").rstrip("/")
         return f"{repository}/commit/{value}" if _is_url(repository) else None
     if known.type in (LabelType.URL, LabelType.DATA):
-        address = value.partition("@sha256:")[0]
+        address = _address(value)
         return address if _is_url(address) else None
     return None
 
@@ -188,7 +190,7 @@ def _typed(key: str, kind: LabelType, text: str, where: str) -> str:
     """Return a value of a well-known key in its usual form."""
     if kind is LabelType.COMMIT and not _SHA.fullmatch(text.lower()):
         raise _malformed(key, text, where, "the commit's full hash, 40 or 64 hex digits: git rev-parse HEAD")
-    if kind is LabelType.URL and (bare := _without_credentials(text)):
+    if kind in (LabelType.URL, LabelType.DATA) and (bare := _without_credentials(_address(text))):
         raise InvalidInput(
             f"The value of label {key} contains a user or password",  # which the message does not repeat
             where=where,
@@ -197,8 +199,8 @@ def _typed(key: str, kind: LabelType, text: str, where: str) -> str:
     if kind is LabelType.URL and not _is_url(text):
         raise _malformed(key, text, where, "an address that begins with https://")
     if kind is LabelType.DATA:
-        _, at, digest = text.rpartition("@")
-        if at and digest.startswith("sha256:") and not _DATA_DIGEST.fullmatch(digest):
+        digest = text.rpartition("@")[2]
+        if digest.lower().startswith("sha256:") and not _DATA_DIGEST.fullmatch(digest):
             raise _malformed(
                 key, text, where, "a name, optionally with a digest: name@sha256:<64 hex digits>"
             )
@@ -222,6 +224,11 @@ def _malformed(key: str, text: str, where: str, form: str) -> InvalidInput:
     return InvalidInput(f"Invalid value of label {key}: {text[:_SHOWN]!a}", where=where, hint=f"Give {form}.")
 
 
+def _address(text: str) -> str:
+    """Return the address in a value, without the digest of a data set."""
+    return text.partition("@sha256:")[0]
+
+
 def _without_credentials(text: str) -> str | None:
     """Return an address of the web without its user and password; None for one without, and for other text."""
     try:
@@ -236,6 +243,12 @@ def _is_url(text: str) -> bool:
     """Return whether a text is an address of the web that names a host and no credentials."""
     try:
         parts = urlsplit(text)
-        return parts.scheme in _WEB and bool(parts.hostname) and "@" not in parts.netloc and " " not in text
+        return (
+            parts.scheme in _WEB and bool(parts.hostname) and "@" not in parts.netloc and not _has_space(text)
+        )
     except ValueError:
         return False
+
+
+def _has_space(text: str) -> bool:
+    return any(map(str.isspace, text))

@@ -149,7 +149,7 @@ class LockedModel:
             actual |= dict.fromkeys(given.keys() - actual.keys()) | _fields(locked_files(manifest))
             given |= dict.fromkeys(actual.keys() - given.keys())
         wrong = [
-            Detail(name, f"is {value} in the lock, {actual[name]} in the artifact")
+            Detail(name, f"is {_shown(value)} in the lock, {_shown(actual[name])} in the artifact")
             for name, value in given.items()
             if value != actual[name]
         ]
@@ -228,6 +228,10 @@ def _fields(files: tuple[LockedFile, ...]) -> dict[str, object]:
         for item in files
         for field, value in (("digest", item.digest), ("size", item.size))
     }
+
+
+def _shown(value: object) -> object:
+    return "missing" if value is None else value
 
 
 def _locked(descriptor: Descriptor) -> LockedBlob:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from pt2hub.domain.principals import PrincipalKind
 from pt2hub.domain.tokens import Actor
 from pt2hub.errors import InvalidInput, PromotionCheckFailed
 from support.pages import Page
@@ -107,6 +108,38 @@ def test_a_malformed_evaluation_is_refused_and_nothing_is_stored(
     assert registry.sql("SELECT count(*) FROM evaluations") == [(0,)]
 
 
+def test_two_results_of_the_same_time_are_refused_since_neither_is_newer(registry: Registry) -> None:
+    registry.submit()
+
+    def report(*items: dict[str, Any]) -> int:
+        return registry.services.evaluations.report({"evaluations": [*items]}, by=ADMIN).accepted
+
+    first, other = (
+        an_evaluation(key="z", value=0.5),
+        an_evaluation(key="a", value=0.9, data_set="b@" + DATA[12:]),
+    )
+    with pytest.raises(InvalidInput, match="another result on the same data set at the same time") as caught:
+        report(first, other)
+    assert caught.value.where == "evaluations[1]"
+    assert report(first, other | {"measured_at": "2026-01-01T00:00:00Z"}) == 2
+    assert report(first | {"key": "y"}, first | {"key": "x"}) == 2, "they are the same result"
+
+
+def test_a_result_that_returns_under_an_old_key_is_said_not_to_count(registry: Registry) -> None:
+    registry.submit()
+
+    def report(**changes: Any) -> tuple[str, ...]:
+        return registry.services.evaluations.report(
+            {"evaluations": [an_evaluation(**changes)]}, by=ADMIN
+        ).notes
+
+    assert report(value=0.9) == report(value=0.9) == report(key="2", value=0.8) == ()
+    (note,) = report(value=0.9)
+    assert note.startswith(f"accuracy 0.9 of {MODEL}@1 on imagenet-v2@sha256:aaaaaaaa was stored before")
+    assert "a key of its own" in note
+    assert report(key="3", value=0.9) == report(key="3", value=0.9) == ()
+
+
 def check(registry: Registry, number: int) -> PromotionCheckResult:
     """The first check of a move of `prod`."""
     found, *_ = registry.services.aliases.preview(MODEL, "prod", number, by=Actor("ci").principal).checks
@@ -151,6 +184,50 @@ def test_a_version_may_fall_below_the_present_one_by_so_much_on_the_same_data(re
     assert check(registry, 1).passed, "a rollback to what was there before is never held up"
 
 
+def test_reports_that_do_not_count_hide_none_that_do(registry: Registry) -> None:
+    for _ in range(2):
+        published(registry)
+    move(registry, 1, None)
+    for data_set in (DATA, OTHER_DATA):
+        evaluate(registry, 1, 0.9, data_set=data_set)
+    evaluate(registry, 2, 0.5)
+    evaluate(registry, 2, 0.9, data_set=OTHER_DATA)
+    registry.sql(
+        "UPDATE evaluations SET measured_at = measured_at - interval '1 day' WHERE data_digest = %s",
+        DATA[12:],
+    )
+    flood = [
+        an_evaluation(key=str(index), version=f"{MODEL}@{number}", value=1.0, data_set=data_set)
+        for index, (number, data_set) in enumerate(
+            (number, f"sha256:{count:064x}") for number in (1, 2) for count in range(999)
+        )
+    ]
+    for part in (flood[:999], flood[999:]):
+        registry.services.evaluations.report({"evaluations": part}, by=Actor("other"))
+    evaluate(registry, 1, 0.9, data_set=OTHER_DATA, key="again")
+    evaluate(registry, 2, 0.9, data_set=OTHER_DATA, key="again 2")
+    protect(registry, metrics={"accuracy": {"max_drop": 0.1, "min": 0.8, "reporters": ["eval"]}})
+    preview = registry.services.aliases.preview(MODEL, "prod", 2, by=None)
+    assert sorted((item.passed, item.missing) for item in preview.checks) == [
+        (False, False),
+        (False, False),
+        (True, False),
+        (True, False),
+    ]
+
+
+def test_a_token_that_is_named_like_a_person_reports_nothing_that_counts_for_people(
+    registry: Registry,
+) -> None:
+    published(registry)
+    protect(registry, metrics={"accuracy": {"min": 0.8, "reporters": ["*@acme.example"]}})
+    evaluate(registry, 1, 0.9, by="eve@acme.example")
+    assert check(registry, 1).missing
+    ada = Actor("ada@acme.example", kind=PrincipalKind.PERSON, person=1)
+    registry.services.evaluations.report({"evaluations": [an_evaluation(value=0.9)]}, by=ada)
+    assert check(registry, 1).passed
+
+
 def test_limits_count_evaluations_of_one_data_set_or_of_each(registry: Registry) -> None:
     published(registry)
     evaluate(registry, 1, 0.8)
@@ -178,6 +255,23 @@ def test_limits_that_cannot_be_met_are_refused(registry: Registry, limit: dict[s
     with pytest.raises(InvalidInput) as caught:
         protect(registry, metrics={"accuracy": limit})
     assert caught.value.where == f"protected.prod.metrics.accuracy{path}"
+
+
+def test_a_check_of_performance_does_not_take_a_metric_of_evaluations(registry: Registry) -> None:
+    for _ in range(2):
+        published(registry)
+    document = {
+        "metrics": {"accuracy": {"better": "higher"}},
+        "checks": [{"alias": "prod", "metric": "accuracy", "max_worse": 0.01, "missing": "pass"}],
+    }
+    registry.services.policies.put(MODEL, document, revision=0, by=ADMIN)
+    move(registry, 1, None)
+    for number in (1, 2):
+        evaluate(registry, number, 0.8)
+    assert "limits of a protected alias (max_drop)" in check(registry, 2).message
+    with pytest.raises(InvalidInput, match="limit it for a protected alias") as caught:
+        registry.services.policies.put(MODEL, document, revision=1, by=ADMIN)
+    assert caught.value.where == "checks[0].metric"
 
 
 def test_evaluations_are_reported_listed_and_compared_from_a_shell_and_from_python(

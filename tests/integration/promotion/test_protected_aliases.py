@@ -70,6 +70,37 @@ def test_a_token_that_is_named_like_a_person_is_no_promoter_by_a_pattern_for_peo
     assert registry.services.aliases.preview(MODEL, "prod", 1, by=Actor("eve@acme.example").principal).allowed
 
 
+def test_a_measurement_counts_for_a_pattern_for_people_unless_a_token_has_that_name(
+    registry: Registry,
+) -> None:
+    published(registry)
+    protect(registry, metrics={"accuracy": {"min": 0.8, "reporters": ["*@acme.example"]}})
+    report_accuracy(registry, 1, 0.9, by="eve@acme.example")
+    assert check(registry, 1).passed, "only a person has this name"
+    registry.services.access.create_token("eve@acme.example")
+    assert check(registry, 1).missing
+
+
+def test_measurements_that_do_not_count_hide_none_that_do(registry: Registry) -> None:
+    view = registry.submit(targets=[V4, V3])
+    registry.published(view)
+    registry.worker("w3", V3)
+    claim = registry.services.builds.claim(view.builds[1].id, "w3")
+    assert claim is not None
+    registry.services.builds.publish(claim, registry.publication(claim, code=b"v3"))
+    report_accuracy(registry, 1, 0.1, target=V3)
+    registry.sql(
+        "INSERT INTO measurements (series_id, number, artifact, environment, source, reporter, key, value, measured_at)"
+        " SELECT series_id, number, artifact, environment, source, 'other', n::text, 1, now() + interval '1 hour'"
+        " FROM measurements, generate_series(1, 1000) AS n WHERE reporter = 'eval'"
+    )
+    report_accuracy(registry, 1, 0.9, target=V4)
+    registry.sql("UPDATE measurements SET measured_at = now() + interval '2 hours' WHERE value = 0.9")
+    protect(registry, metrics={"accuracy": {"min": 0.8, "reporters": ["eval"]}})
+    checks = registry.services.aliases.preview(MODEL, "prod", 1, by=None).checks
+    assert [(item.target, item.passed) for item in checks] == [(V4, True), (V3, False)]
+
+
 def test_an_admin_who_is_no_promoter_only_forces_it_and_what_was_overridden_is_kept(
     registry: Registry,
 ) -> None:

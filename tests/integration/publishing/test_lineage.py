@@ -91,6 +91,37 @@ def test_a_publication_pins_an_alias_and_is_no_other_version(registry: Registry)
     assert arrows(registry.submit(model=STUDENT).derived_from) == [f"{STUDENT}@1 distilled {MODEL}@1"]
 
 
+def test_an_alias_counts_when_a_version_is_first_published(registry: Registry) -> None:
+    def publish(**changes: Any) -> Any:
+        return registry.submit(derived_from=[f"fine-tuned:{MODEL}@prod"], **changes)
+
+    def promote(number: int, expected: int | None) -> None:
+        registry.services.aliases.move(MODEL, "prod", number, expected=expected, by=SERVER, reason="next")
+
+    registry.published(registry.submit())
+    promote(1, None)
+    second = publish(dtype="bfloat16")
+    registry.published(second, key="second")
+    promote(2, 1)
+    again = publish(dtype="bfloat16")
+    assert (again.number, arrows(again.derived_from)) == (2, [f"{MODEL}@2 fine-tuned {MODEL}@1"])
+    assert again.notes == (
+        f"{MODEL}@2 stays derived from {MODEL}@1: {MODEL}@prod was an alias of it when the version was published.",
+    )
+    registry.published(registry.submit(dtype="float16"), key="third")
+    promote(3, 2)
+    assert arrows(publish(dtype="bfloat16").derived_from) == [f"{MODEL}@2 fine-tuned {MODEL}@1"]
+    with pytest.raises(LineageCycle, match="itself"):
+        publish(dtype="float16")
+
+
+def test_a_version_that_is_not_published_yet_is_no_parent(registry: Registry) -> None:
+    registry.submit()
+    with pytest.raises(NotFound) as caught:
+        registry.submit(dtype="bfloat16", derived_from=[f"fine-tuned:{MODEL}@2"])
+    assert f"{MODEL} has version 1" in str(caught.value) or "1 to 2" not in str(caught.value)
+
+
 @pytest.mark.parametrize(
     ("derived_from", "status", "where"),
     [

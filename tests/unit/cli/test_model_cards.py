@@ -25,15 +25,19 @@ DIGEST = digest_bytes(b"card")
 
 
 def render(
-    text: str | bytes, tmp_path: Path, *, whole: bool = True, size: int | None = None, terminal: bool = False
+    text: str | bytes,
+    tmp_path: Path,
+    *,
+    whole: bool = True,
+    size: int | None = None,
+    terminal: bool = False,
+    name: str = "README.md",
 ) -> str:
     """What `pt2hub show` prints of a card."""
     data = text.encode() if isinstance(text, str) else text
     path = tmp_path / "card.md"
     path.write_bytes(data)
-    file = FileView(
-        "README.md", "card", "text/markdown", DIGEST, len(data) if size is None else size, pinned=True
-    )
+    file = FileView(name, "card", "text/markdown", DIGEST, len(data) if size is None else size, pinned=True)
     version = cast("VersionView", SimpleNamespace(model="a/b", number=3, files=(file,)))
     client: Any = SimpleNamespace(files=SimpleNamespace(get=lambda *_: path))
     out = io.StringIO()
@@ -62,12 +66,12 @@ def test_only_the_beginning_is_shown_unless_all_of_it_is_wanted(tmp_path: Path) 
 @pytest.mark.parametrize("terminal", [False, True])
 def test_a_card_cannot_repaint_a_terminal(tmp_path: Path, *, terminal: bool) -> None:
     shown = render(
-        "\x1b[2Jerased \x1b]0;title\x07 \u202eturned\u202c `\x1b[31m` &#27;[31m <b>html</b> [/red]\n\n"
+        "\x1b[2Jerased \x1b]0;title\x07 \u202eturned\u202c `\x1b[31m` &#27;[31m &#x202e;again&rlm; <b>html</b> [/red]\n\n"
         "```python\n\x1b[2J\n```\n",
         tmp_path,
         terminal=terminal,
     )
-    for hostile in ("\x1b[2J", "\x1b]0", "\x1b]8", "\x07", "\u202e", "\x1b[31m"):
+    for hostile in ("\x1b[2J", "\x1b]0", "\x1b]8", "\x07", "\u202e", "\u200f", "\x1b[31m"):
         assert hostile not in shown
     assert "[/red]" in shown
 
@@ -92,6 +96,11 @@ def test_a_long_card_is_cut_and_a_huge_one_is_not_fetched(tmp_path: Path) -> Non
     assert "The first 64 KiB are shown. To download it: pt2hub file get a/b@3 README.md" in shown
     assert "Not shown: it has" in render("x", tmp_path, size=2 << 30)
     assert "\N{REPLACEMENT CHARACTER}" in render(b"\xff\xfe no text", tmp_path)
+
+
+def test_the_command_for_a_card_runs_nothing_else_in_a_shell(tmp_path: Path) -> None:
+    shown = render("x", tmp_path, size=2 << 30, name="$(reboot);card.md")
+    assert "pt2hub file get a/b@3 '$(reboot);card.md'" in shown
 
 
 def test_a_card_that_cannot_be_read_does_not_hide_the_version() -> None:

@@ -80,6 +80,8 @@ def test_a_plain_name_is_taken(name: str) -> None:
         (" x", "space"),
         ("NUL", "Windows"),
         ("com1.tar.gz", "Windows"),
+        ("com\u00b9.txt", "Windows"),
+        ("conin$", "Windows"),
         ("code.zip", "own file"),
         ("Weights.SafeTensors", "own file"),
         ("model.pt2", "own file"),
@@ -411,6 +413,12 @@ def test_a_card_loads_and_runs_nothing() -> None:
     assert "</main>" not in html
 
 
+def test_a_card_leads_to_files_whose_names_are_not_ascii() -> None:
+    html = render_card("[a](Über.md) [b](<a b.md>)", (("Über.md", "/1"), ("a b.md", "/2")))
+    assert 'href="/1"' in html
+    assert 'href="/2"' in html
+
+
 def test_a_card_has_the_usual_forms_below_the_pages_own_headings() -> None:
     text = "---\nlicense: mit\n---\n# Title\n\n<h1>Raw</h1>\n\n###### Small\n\n| a | b |\n|---|---|\n| 1 | `2` |\n\n1. ~~x~~ **y**\n"
     html = render_card(text)
@@ -425,13 +433,15 @@ def test_a_card_has_the_usual_forms_below_the_pages_own_headings() -> None:
         assert part in html
 
 
-@pytest.mark.parametrize("unit", ["![", "[", "|a|\n|-|\n", "*_", "<div>", "> ", "- a\n", "a\n\n", "# a\n"])
+@pytest.mark.parametrize(
+    "unit", ["![", "[", "|a|\n|-|\n", "*_", "<div>", "> ", "- a\n", "a\n\n", "# a\n", "a\r"]
+)
 def test_a_hostile_card_is_shown_as_text_at_once(unit: str) -> None:
     text = (unit * (MAX_CARD_BYTES // len(unit) + 1))[:MAX_CARD_BYTES]
     began = time.process_time()
     html = render_card(text)
     assert time.process_time() - began < 0.5
-    assert html == Markup("<pre>{}</pre>").format(text)
+    assert html == Markup("<pre>{}</pre>").format(text.replace("\r", "\n"))
 
 
 def test_the_worst_card_that_is_rendered_takes_a_bounded_time() -> None:

@@ -9,7 +9,7 @@ import pytest
 from pt2hub.client.config import ci_job
 from pt2hub.client.publishing.spec_labels import SpecLabels, ci_labels
 from pt2hub.domain.builds import Readiness
-from pt2hub.domain.labels import check_labels, label_link
+from pt2hub.domain.labels import check_labels, check_value, label_link
 from pt2hub.domain.version_filters import LabelFilter, VersionFilter, parse_conditions
 from pt2hub.errors import InvalidInput
 
@@ -209,6 +209,42 @@ def test_a_job_that_says_nothing_or_something_malformed_gives_no_label() -> None
     )
     secret = JENKINS | {"GIT_URL": "https://user:secret@git.example.org/net.git"}
     assert ci_labels(ci_job(secret))["git.repository"] == "https://git.example.org/net"
+
+
+@pytest.mark.parametrize(
+    ("url", "repository"),
+    [
+        ("ssh://git@git.example.org:7999/team/net.git", "https://git.example.org/team/net"),
+        ("ssh://git@git.example.org/team/net.git", "https://git.example.org/team/net"),
+        ("ssh://git.example.org:22/net", "https://git.example.org/net"),
+        ("git.example.org:team/net.git", "https://git.example.org/team/net"),
+        ("https://git.example.org/team/net.git?private_token=secret", "https://git.example.org/team/net"),
+        ("ssh://git@[::1/net.git", None),
+        ("file:///srv/net.git", None),
+        ("C:/srv/net", None),
+        ("C:\\srv\\net", None),
+    ],
+)
+def test_a_repository_is_named_by_its_address_for_a_browser(url: str, repository: str | None) -> None:
+    assert ci_labels(ci_job(JENKINS | {"GIT_URL": url})).get("git.repository") == repository
+
+
+@pytest.mark.parametrize(
+    "value", ["sha256:abc", "x@SHA256:" + "a" * 64, "https://user:secret@x.example/data"]
+)
+def test_a_data_set_without_a_valid_digest_or_with_a_password_is_refused(value: str) -> None:
+    with pytest.raises(InvalidInput) as caught:
+        check_value("data", value)
+    assert caught.value.where == "labels.data"
+    assert "secret" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("key", "value"), [("owner", "a\u2028b"), ("owner", "a\u2029b"), ("run", "https://x/\u00a0y")]
+)
+def test_a_value_is_one_line_and_an_address_has_no_spaces(key: str, value: str) -> None:
+    with pytest.raises(InvalidInput):
+        check_value(key, value)
 
 
 def test_what_is_given_comes_before_the_spec_and_that_before_the_job() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -83,7 +84,7 @@ def print_card(out: Console, card: Card | None, version: VersionView, *, whole: 
             out.print("No model card. To add one: pt2hub file add MODEL@REF README.md")
         return
     name = f"{version.model}@{version.number}"
-    get = f"pt2hub file get {name} {card.file.name}"
+    get = f"pt2hub file get {name} {shlex.quote(card.file.name)}"
     out.print(f"model card {card.file.name}", style="bold")
     if card.problem:
         out.print(f"  Not shown: {card.problem}. To download it: {get}")

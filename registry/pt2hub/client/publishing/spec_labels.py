@@ -6,6 +6,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Self
+from urllib.parse import urlsplit
 
 from pt2hub.client.config import ci_job
 from pt2hub.domain.labels import check_value
@@ -14,8 +15,8 @@ from pt2hub.errors import InvalidInput
 if TYPE_CHECKING:
     from pt2hub.client.publishing.options import Options
 
-_SCP = re.compile(r"(?:[\w.-]+@)?([\w.-]+):(?!//)(.+)")
-"""An address as Git writes it for SSH: `git@host:team/repository.git`."""
+_SCP = re.compile(r"(?:[\w.-]+@)?([\w.-]{2,}):(?!//)([^\\]+)")
+"""An address as Git writes it for SSH: `git@host:team/repository.git`. A host of one letter is a drive of Windows."""
 _CREDENTIALS = re.compile(r"(https?://)[^/@]+@")
 
 
@@ -96,11 +97,24 @@ def _others(job: Mapping[str, str]) -> dict[str, str]:
 
 
 def _web_address(url: str) -> str:
-    """Return a repository's address for a browser, without a user or password."""
-    found = url.removeprefix("ssh://")
+    """Return a repository's address for a browser, without a user or password; empty if none is known.
+
+    An address for SSH has the host and the path of that for a browser, but a port of its own.
+    """
+    if url.startswith("ssh://"):
+        return _of_ssh(url)
+    found = url.partition("?")[0]  # which may have a token
     if not found.startswith("http") and (match := _SCP.fullmatch(found)):
         found = f"https://{match[1]}/{match[2].lstrip('/')}"
     return _CREDENTIALS.sub(r"\1", found).removesuffix(".git")
+
+
+def _of_ssh(url: str) -> str:
+    try:
+        parts = urlsplit(url)
+    except ValueError:
+        return ""
+    return f"https://{parts.hostname}{parts.path}".removesuffix(".git") if parts.hostname else ""
 
 
 def _is_valid(key: str, value: str) -> bool:

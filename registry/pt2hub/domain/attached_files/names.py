@@ -18,7 +18,15 @@ _FORBIDDEN = frozenset('/\\:*?"<>|')
 _RESERVED = frozenset({CODE_NAME, WEIGHTS_NAME, "model.pt2"})
 """Names of an artifact's own files."""
 _DEVICES = frozenset(
-    {"con", "prn", "aux", "nul", *(f"{name}{n}" for name in ("com", "lpt") for n in range(1, 10))}
+    {
+        "con",
+        "prn",
+        "aux",
+        "nul",
+        "conin$",
+        "conout$",
+        *(f"{name}{n}" for name in ("com", "lpt") for n in range(1, 10)),
+    }
 )
 """Names that Windows reserves, with any suffix."""
 _NAME_HINT = "Use a plain name without folders, such as tokenizer.json."
@@ -82,7 +90,7 @@ def _find_problem(name: str) -> str | None:
         return "it must not begin with a dot or a dash, nor end with a dot"
     if name != name.strip():
         return "it must not begin or end with a space"
-    if name.partition(".")[0].rstrip().casefold() in _DEVICES:
+    if _key(name.partition(".")[0]).rstrip() in _DEVICES:  # where COM¹ is COM1
         return "Windows reserves it for a device"
     return "an artifact's own file has this name" if _key(name) in _RESERVED else None
 

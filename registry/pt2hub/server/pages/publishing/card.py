@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from functools import cache, lru_cache, partial
 from typing import TYPE_CHECKING
+from urllib.parse import unquote
 
 import nh3
 from markdown_it import MarkdownIt
@@ -86,6 +87,7 @@ def render_card(text: str, links: tuple[tuple[str, str], ...] = ()) -> Markup:
     Args:
         links: Addresses of files by name, for relative links to them; others become plain text.
     """
+    text = text.replace("\r\n", "\n").replace("\r", "\n")  # both end lines, and these are counted
     marks = sum(map(text.count, _MARKS))
     if text.count("[") > MAX_BRACKETS or marks > MAX_MARKS or text.count("\n") > MAX_LINES:
         return Markup("<pre>{}</pre>").format(text)
@@ -123,4 +125,5 @@ def _keep(links: dict[str, str], tag: str, attribute: str, value: str) -> str | 
     """Return the value of an attribute that may stay, or None."""
     if (tag, attribute) != ("a", "href") or value.lower().startswith(_ABSOLUTE):
         return value
-    return links.get(value.removeprefix("./"))
+    name = value.removeprefix("./")
+    return links.get(name) or links.get(unquote(name))  # Markdown encodes all but ASCII

@@ -103,7 +103,20 @@ class EvaluationReport(BaseModel):
         first: dict[str, int] = {}
         for index in range(len(self.evaluations)):
             check_key("evaluations", self.evaluations, index, first)
+        self._check_order()
         return self
+
+    def _check_order(self) -> None:
+        """Refuse two different results of the same at the same time: the newest one counts, and neither is newer."""
+        first: dict[tuple[object, ...], tuple[int, tuple[object, ...]]] = {}
+        for index, item in enumerate(self.evaluations):
+            what = (item.version, item.metric, item.data.digest, item.measured_at)
+            result = (item.value, item.unit, item.count)
+            before, other = first.setdefault(what, (index, result))
+            if result != other:
+                message = f"evaluations[{before}] is another result on the same data set at the same time"
+                allowed = "one of them, or both with their own times (measured_at)"
+                raise invalid(message, f"evaluations[{index}]", allowed=allowed)
 
 
 FORM = Form(

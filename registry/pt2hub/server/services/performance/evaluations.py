@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 
 _MAX_RECORDED = 20
 """Versions of a report that its audit entry names."""
+_MAX_NOTES = 10
 _ROUNDING = 1e-9
 """Relative rounding error of differences of floats."""
 
@@ -83,7 +84,9 @@ class EvaluationService:
                     count=len(added),
                     versions=versions[:_MAX_RECORDED],
                 )
-        return Reported(len(added), len(items) - len(added))
+            again = [item.key for item in items if item.key not in added]
+            notes = tuple(map(_note_overtaken, store.overtaken(by.name, again, limit=_MAX_NOTES)))
+        return Reported(len(added), len(items) - len(added), notes)
 
     def evaluations(
         self,
@@ -158,6 +161,14 @@ def compare_evaluations(
     return tuple(
         compare_pair(one.get(key), other.get(key), rules, _find_absence(key, one, other))
         for key in sorted(one.keys() | other.keys())
+    )
+
+
+def _note_overtaken(item: EvaluationView) -> str:
+    """Return the note on an evaluation that was sent again, which does not make it the newest one."""
+    return (
+        f"{item.metric} {item.value:.6g} of {item.model}@{item.number} on {DataSet(item.data_digest, item.data_set)} was "
+        "stored before, and another result since, which counts: if it was measured again, give it a key of its own"
     )
 
 

@@ -5,9 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from pt2hub.domain.performance.data_sets import DataSet
-from pt2hub.domain.tokens import matches_name
 from pt2hub.rendering.evaluations import with_unit, with_unit_of_difference
-from pt2hub.server.db.stores.performance.evaluations import EvaluationStore, newest_by_data
+from pt2hub.server.db.stores.performance.evaluations import EvaluationStore
 from pt2hub.server.db.stores.promotion.policies import ReportedValue
 from pt2hub.server.db.stores.publishing.versions import VersionStore
 from pt2hub.server.services.performance.evaluations import find_obstacle, is_at_most
@@ -122,15 +121,15 @@ class EvaluationChecks:
     def _newest(self, number: int) -> dict[Digest, EvaluationView]:
         """Return the newest evaluation on each data set that counts, by reporters that count."""
         version = VersionStore(self._session).by_number(self._move.model, number)
-        found = EvaluationStore(self._session).of_version(version.id, self._metric) if version else []
-        names, digest = self._limit.reporters, self._limit.data_digest
-        counting = [
-            item
-            for item in found
-            if (names is None or any(matches_name(name, item.reporter) for name in names))
-            and digest in (None, item.data_digest)
-        ]
-        return {data: item for (_, data), item in newest_by_data(counting).items()}
+        if version is None:
+            return {}
+        limit = self._limit
+        return EvaluationStore(self._session).counting(
+            version.id,
+            self._metric,
+            data_digest=limit.data_digest,
+            counts=None if limit.reporters is None else limit.counts,
+        )
 
     def _needed(self) -> str:
         bounds = [("below", self._limit.max_drop), ("above", self._limit.max_rise)]

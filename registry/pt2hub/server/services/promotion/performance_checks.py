@@ -16,6 +16,7 @@ from pt2hub.domain.performance.measurements import MeasurementState
 from pt2hub.domain.performance.metrics import OF_JOBS, default_threshold
 from pt2hub.rendering.quantities import quantity
 from pt2hub.server.db.stores.builds.measurement_states import MeasurementStateStore
+from pt2hub.server.db.stores.performance.evaluations import EvaluationStore
 from pt2hub.server.db.stores.promotion.policies import PolicyStore
 from pt2hub.server.services.performance.metric_comparisons import ArtifactComparison
 from pt2hub.server.services.promotion.limits import Deterioration, percent_of
@@ -45,7 +46,7 @@ class PerformanceChecks:
         store = PolicyStore(session)
         self._comparison, self._metrics = ArtifactComparison(session), metrics
         self._state_store = MeasurementStateStore(session)
-        self._move = move
+        self._session, self._move = session, move
         self._before = store.artifacts(move.model_id, move.before or 0)
         self._after = store.artifacts(move.model_id, move.after or 0)
         self._thresholds = store.thresholds(move.model_id)
@@ -64,6 +65,11 @@ class PerformanceChecks:
         return self._state_store.of(
             side.artifact for sides in (self._after, self._before) for side in sides.values()
         )
+
+    @cached_property
+    def _evaluated(self) -> dict[str, str]:
+        """The metrics that versions of the model were evaluated by."""
+        return EvaluationStore(self._session).units(self._move.model_id)
 
     def results(self, path: str, check: PromotionCheck) -> Iterator[PromotionCheckResult]:
         """Yield the results of a check, on each of its targets."""
@@ -142,6 +148,8 @@ class PerformanceChecks:
         """Return the result of a check that lacks measurements, with the jobs that will provide them."""
         required = self._move.both if check.metric in OF_JOBS else ()
         if not required:
+            if check.metric in self._evaluated:
+                message += "; evaluations of versions are compared by limits of a protected alias (max_drop), and not by checks"
             return replace(_unknown(path, check, message), target=target)
         sides = ((self._move.after, self._after), (self._move.before, self._before))
         states = [

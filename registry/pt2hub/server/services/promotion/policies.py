@@ -123,7 +123,7 @@ def _check(policy: PolicySpec, known: Collection[str], evaluated: Collection[str
     others = (
         *_reversed_thresholds(policy),
         *_repeats(policy),
-        *_not_of_versions(policy, known),
+        *_not_of_versions(policy, known, evaluated),
         *_unfit_protections(policy),
     )
     details = (*unknown, *others)
@@ -170,13 +170,19 @@ def _repeats(policy: PolicySpec) -> Iterator[Detail]:
             yield Detail(f"checks[{index}]", message)
 
 
-def _not_of_versions(policy: PolicySpec, known: Collection[str]) -> Iterator[Detail]:
-    """Yield the checks whose metric is known, but does not compare versions or has no better direction."""
+def _not_of_versions(
+    policy: PolicySpec, known: Collection[str], evaluated: Collection[str]
+) -> Iterator[Detail]:
+    """Yield the checks whose metric is known, but is not of artifacts, does not compare versions or has no better direction."""
     directed = {*METRICS, *(name for name, rule in policy.metrics.items() if rule.better)}
     for index, check in enumerate(policy.checks):
         if check.metric == _BESIDE:
             message = "speedup compares an artifact with its baseline, but checks compare versions"
             yield Detail(f"checks[{index}].metric", message, given=_BESIDE, allowed="such as latency_p50")
+        elif check.metric in evaluated and check.metric not in known:
+            message = f"{check.metric} is of versions, and checks compare artifacts; limit it for a protected alias"
+            allowed = f'"protected": {{"{check.alias or "prod"}": {{"metrics": {{"{check.metric}": {{"max_drop": 0.002}}}}}}}}'
+            yield Detail(f"checks[{index}].metric", message, given=check.metric, allowed=allowed)
         elif check.metric in known and check.metric not in directed:
             message = f"{check.metric} has no better direction"
             allowed = f'"metrics": {{"{check.metric}": {{"better": "lower"}}}}, or "higher"'

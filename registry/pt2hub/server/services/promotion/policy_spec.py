@@ -12,11 +12,14 @@ from pt2hub.domain.performance.data_sets import parse_data_set
 from pt2hub.domain.performance.metrics import METRIC_PATTERN
 from pt2hub.domain.publishing.spec_base import whole
 from pt2hub.domain.publishing.target_names import TargetName
+from pt2hub.domain.tokens import matches_principal
 from pt2hub.errors import InvalidInput
 from pt2hub.server.services.publishing.spec_errors import Form, explain_validation_error
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+
+    from pt2hub.domain.principals import Principal
 
 MAX_CHECKS = 100
 MAX_METRICS = 200
@@ -179,6 +182,10 @@ class MetricLimit(_Part):
     def is_relative(self) -> bool:
         """Whether the value is compared with that of the version that the alias is on."""
         return self.max_drop is not None or self.max_rise is not None
+
+    def counts(self, reporter: Principal) -> bool:
+        """Return whether the reports of somebody count."""
+        return self.reporters is None or any(matches_principal(name, reporter) for name in self.reporters)
 
     @property
     def data_digest(self) -> str | None:

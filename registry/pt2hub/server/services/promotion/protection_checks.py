@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING
 from pydantic import ValidationError
 
 from pt2hub.domain.builds import Readiness, readiness
-from pt2hub.domain.principals import PrincipalKind
-from pt2hub.domain.tokens import matches_name, matches_principal
+from pt2hub.domain.principals import Principal, PrincipalKind
+from pt2hub.domain.tokens import PERSON_NAME, matches_principal
 from pt2hub.domain.verification_reports import VerificationReport
 from pt2hub.errors import InternalError
 from pt2hub.rendering.evaluations import with_unit
 from pt2hub.rendering.quantities import format_duration
+from pt2hub.server.db.stores.access.tokens import TokenStore
 from pt2hub.server.db.stores.builds.builds import BuildStore
 from pt2hub.server.db.stores.promotion.aliases import AliasStore
 from pt2hub.server.db.stores.promotion.policies import PolicyStore
@@ -31,7 +32,6 @@ if TYPE_CHECKING:
 
     from sqlalchemy.orm import Session
 
-    from pt2hub.domain.principals import Principal
     from pt2hub.server.db.stores.promotion.policies import ReportedValue
     from pt2hub.server.services.promotion.decisions import AliasMoveRequest
     from pt2hub.server.services.promotion.policy_spec import MetricLimit, MinAge
@@ -172,7 +172,7 @@ class ProtectionChecks:
     ) -> Iterator[PromotionCheckResult]:
         """Yield the results for the newest value of each artifact, and of each data set."""
         of_artifacts = PolicyStore(self._session).reported(self._move.model_id, number, metric)
-        newest = [*(() if limit.data_set else _newest(of_artifacts, limit)), *evaluated]
+        newest = [*(() if limit.data_set else self._newest(of_artifacts, limit)), *evaluated]
         check = {"metric": metric, **limit.model_dump(exclude_none=True)}
         path, needed = f"{self._path}.metrics.{metric}", _needed(limit)
         if not newest:
@@ -203,19 +203,21 @@ class ProtectionChecks:
                 needed=needed,
             )
 
+    def _newest(self, values: Sequence[ReportedValue], limit: MetricLimit) -> list[ReportedValue]:
+        """Return the newest value of each target that a limit is about, by reporters that count."""
+        of_services = TokenStore(self._session).names_of_services({item.reporter for item in values})
+        found: dict[str, ReportedValue] = {}
+        for item in values:  # newest first
+            # Measurements have the reporter's name alone, and a token of a service may be named like a person.
+            is_person = PERSON_NAME.fullmatch(item.reporter) and item.reporter not in of_services
+            kind = PrincipalKind.PERSON if is_person else PrincipalKind.TOKEN
+            if limit.counts(Principal(kind, item.reporter)) and limit.target in (None, item.target):
+                found.setdefault(item.target, item)
+        return list(found.values())
+
 
 def _describe(by: Principal) -> str:
     return by.name if by.kind == PrincipalKind.PERSON else f'token "{by.name}"'
-
-
-def _newest(values: Sequence[ReportedValue], limit: MetricLimit) -> list[ReportedValue]:
-    """Return the newest value of each target that a limit is about."""
-    found: dict[str, ReportedValue] = {}
-    for item in values:  # newest first
-        counts = limit.reporters is None or any(matches_name(name, item.reporter) for name in limit.reporters)
-        if counts and limit.target in (None, item.target):
-            found.setdefault(item.target, item)
-    return list(found.values())
 
 
 def _is_within(value: float, limit: MetricLimit) -> bool:

@@ -132,12 +132,23 @@ def check_parents(session: Session, derivations: Sequence[Derivation]) -> None:
 
 
 def derive_published(
-    session: Session, version: StoredVersion, derivations: Sequence[Derivation], *, by: Principal
-) -> list[str]:
+    session: Session,
+    version: StoredVersion,
+    derivations: Sequence[Derivation],
+    *,
+    created: bool,
+    by: Principal,
+) -> tuple[list[str], tuple[str, ...]]:
     """Record what a submission says that its version is derived from; parents from before stay.
 
+    The same content may be submitted again when an alias has moved on, maybe to this very version: an alias says what the
+    version was made from only when it is first published.
+
+    Args:
+        created: Whether the submission created the version.
+
     Returns:
-        The derivations that are new.
+        The derivations that are new, and a note on each alias that no longer says anything.
 
     Raises:
         NotFound: A parent does not exist.
@@ -145,12 +156,36 @@ def derive_published(
         LineageCycle: The version would be derived from itself.
     """
     if not derivations:
-        return []
+        return [], ()
     store = LineageStore(session)
     store.lock()
     before = store.of(version.id)
-    _derive(session, version, derivations, by, where="derived_from")
-    return _texts(dict(store.of(version.id).items() - before.items()))
+    known = {item.parent: None if created else _known_parent(item, before) for item in derivations}
+    wanted = [item for item in derivations if known[item.parent] is None]
+    _derive(session, version, wanted, by, where="derived_from")
+    name = f"{version.model}@{version.number}"
+    notes = (
+        f"{name} stays derived from {parent}: {alias} was an alias of it when the version was published."
+        for alias, parent in known.items()
+        if parent is not None
+    )
+    return _texts(dict(store.of(version.id).items() - before.items())), tuple(notes)
+
+
+def _known_parent(item: Derivation, before: dict[str, tuple[str, bool]]) -> str | None:
+    """Return the parent that an alias stood for in an earlier submission of the version; None if there is none."""
+    if item.reference is None or item.reference.number is not None:
+        return None
+    return next(
+        (
+            parent
+            for parent, (relation, automatic) in before.items()
+            if relation == item.relation
+            and not automatic
+            and parent.partition("@")[0] == item.reference.model
+        ),
+        None,
+    )
 
 
 def _derive(

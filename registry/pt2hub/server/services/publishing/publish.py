@@ -97,12 +97,15 @@ class PublishService:
             quotas = TeamQuotas(session, self._limits)
             quotas.lock(submission.spec.model)
             targets = resolve_targets(session, submission.spec, self._heartbeat_timeout)
+            check_parents(session, submission.derived_from)  # before the version exists, which is no parent
             ensured = ensure_version(session, submission, targets, by.principal)
             if ensured.created:
                 quotas.check_bytes(ensured.version.model)
             version, present = ensured.version, BuildStore(session).requests(ensured.version.id)
             labels, kept = label_published(session, version, submission.labels, by=by.principal)
-            parents = derive_published(session, version, submission.derived_from, by=by.principal)
+            parents, stays = derive_published(
+                session, version, submission.derived_from, created=ensured.created, by=by.principal
+            )
             targets.check(present)
             raised = self._raise(session, version, targets.requests, priority)
             missing = [request for request in targets.requests if request.target not in present]
@@ -115,6 +118,7 @@ class PublishService:
             _record(session, by, ensured, changed, priority)
             notes = (
                 *kept,
+                *stays,
                 *explain_options(submission.spec, map(build_request, targets.requests)),
                 *explain_debug_logs(submission.spec, BuildStore(session).states(version.id)),
             )

@@ -19,6 +19,8 @@ from pt2hub.server.db.stores.access.people import PeopleStore, RoleStore
 from pt2hub.server.db.stores.values import optional_stamp, stamp
 
 if TYPE_CHECKING:
+    from collections.abc import Collection
+
     from sqlalchemy import ColumnElement
     from sqlalchemy.orm import Session
 
@@ -48,6 +50,11 @@ class TokenStore:
 
     def __init__(self, session: Session) -> None:
         self._session = session
+
+    def names_of_services(self, names: Collection[str]) -> set[str]:
+        """Return the names that a token of a service has, or had until it was revoked."""
+        mine = (SQLApiToken.name.in_(names), SQLApiToken.person_id.is_(None))
+        return set(self._session.scalars(select(SQLApiToken.name).where(*mine)))
 
     def add(
         self,

@@ -6,12 +6,14 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, cast
 
-from sqlalchemy import func, or_, select
+from sqlalchemy import exists, func, or_, select, tuple_
 from sqlalchemy.dialects.postgresql import distinct_on, insert
+from sqlalchemy.orm import aliased
 
 from pt2hub.domain.codec import encode
 from pt2hub.domain.digests import Digest
 from pt2hub.domain.performance.data_sets import DataSet
+from pt2hub.domain.principals import read_principal
 from pt2hub.server.db.performance_schema import Evaluation as SQLEvaluation
 from pt2hub.server.db.schema import Model as SQLModel
 from pt2hub.server.db.schema import Version as SQLVersion
@@ -19,15 +21,16 @@ from pt2hub.server.db.stores.values import stamp
 from pt2hub.wire.evaluations import EvaluationView
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Sequence
+    from collections.abc import Callable, Collection, Sequence
 
-    from sqlalchemy import Select
+    from sqlalchemy import ColumnElement, Select
     from sqlalchemy.orm import Session
 
     from pt2hub.domain.principals import Principal
 
 _MAX_OF_VERSION = 1000
-"""Newest evaluations that are read for one version."""
+"""Metrics and data sets whose newest evaluations are read for one version."""
+_NEWEST_FIRST = (SQLEvaluation.measured_at.desc(), SQLEvaluation.id.desc())
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +80,21 @@ class EvaluationStore:
         mine = (SQLEvaluation.reporter == by, SQLEvaluation.key == func.any(list(keys)))
         return {row.key: row for row in self._session.scalars(select(SQLEvaluation).where(*mine))}
 
+    def overtaken(self, by: str, keys: Collection[str], *, limit: int) -> list[EvaluationView]:
+        """Return the evaluations that a reporter delivered under these keys and followed by another result since."""
+        if not keys:
+            return []
+        later = aliased(SQLEvaluation)
+        one, other = (
+            (item.version_id, item.metric, item.data_digest, item.reporter) for item in (SQLEvaluation, later)
+        )
+        is_later = tuple_(later.measured_at, later.id) > tuple_(SQLEvaluation.measured_at, SQLEvaluation.id)
+        differs = later.value != SQLEvaluation.value
+        mine = (SQLEvaluation.reporter == by, SQLEvaluation.key == func.any(list(keys)))
+        found = _select().where(*mine, exists().where(tuple_(*other) == tuple_(*one), is_later, differs))
+        rows = self._session.execute(found.order_by(SQLEvaluation.id).limit(limit))
+        return [_view(*row) for row in rows]
+
     def add(self, items: Sequence[NewEvaluation], *, by: Principal, now: datetime) -> set[str]:
         """Add evaluations whose keys are new.
 
@@ -103,25 +121,61 @@ class EvaluationStore:
         statement = insert(SQLEvaluation).values(rows).on_conflict_do_nothing()
         return set(self._session.scalars(statement.returning(SQLEvaluation.key)))
 
-    def of_version(self, version_id: int, metric: str | None = None) -> list[EvaluationView]:
-        """Return the newest evaluations of a version, newest first.
-
-        Args:
-            metric: Only by this metric.
-        """
-        wanted = _select().where(SQLEvaluation.version_id == version_id)
-        if metric is not None:
-            wanted = wanted.where(SQLEvaluation.metric == metric)
-        return self._newest(wanted)
+    def of_version(self, version_id: int) -> list[EvaluationView]:
+        """Return the newest evaluation of a version by each metric, on each data set, newest first."""
+        return self._newest(SQLVersion.id == version_id)
 
     def of_number(self, model: str, number: int) -> list[EvaluationView]:
-        """Return the newest evaluations of a version by its model's name and its number, newest first."""
-        return self._newest(_select().where(SQLModel.name == model, SQLVersion.number == number))
+        """Return the same as `of_version`, by the name of the version's model and its number."""
+        return self._newest((SQLModel.name == model) & (SQLVersion.number == number))
 
-    def _newest(self, wanted: Select[SQLEvaluation, str, int]) -> list[EvaluationView]:
-        order = (SQLEvaluation.measured_at.desc(), SQLEvaluation.id.desc())
-        rows = self._session.execute(wanted.order_by(*order).limit(_MAX_OF_VERSION))
-        return [_view(*row) for row in rows]
+    def counting(
+        self,
+        version_id: int,
+        metric: str,
+        *,
+        data_digest: str | None,
+        counts: Callable[[Principal], bool] | None,
+    ) -> dict[Digest, EvaluationView]:
+        """Return the newest evaluation of a version on each data set by the reporters that count, newest first.
+
+        None that counts is left out, however many others there are: a check would pass without it.
+
+        Args:
+            data_digest: Only on this data set; None for all.
+            counts: Whether the evaluations of a reporter count; None if all do.
+        """
+        wanted = (SQLEvaluation.version_id == version_id) & (SQLEvaluation.metric == metric)
+        if data_digest is not None:
+            wanted &= SQLEvaluation.data_digest == data_digest
+        if counts is not None:
+            known = self._session.scalars(select(SQLEvaluation.by).where(wanted).distinct())
+            wanted &= SQLEvaluation.by.in_(
+                [by for by in known if (who := read_principal(by)) and counts(who)]
+            )
+        rows = self._session.execute(
+            _select()
+            .where(wanted)
+            .order_by(SQLEvaluation.data_digest, *_NEWEST_FIRST)
+            .ext(distinct_on(SQLEvaluation.data_digest))
+        )
+        views = [_view(*row) for row in rows]
+        return {
+            view.data_digest: view for view in sorted(views, key=lambda view: view.measured_at, reverse=True)
+        }
+
+    def _newest(self, wanted: ColumnElement[bool]) -> list[EvaluationView]:
+        of_one = (SQLEvaluation.version_id, SQLEvaluation.metric, SQLEvaluation.data_digest)
+        ids = (
+            select(SQLEvaluation.id)
+            .join(SQLVersion, SQLVersion.id == SQLEvaluation.version_id)
+            .join(SQLModel, SQLModel.id == SQLVersion.model_id)
+            .where(wanted)
+            .order_by(*of_one, *_NEWEST_FIRST)
+            .ext(distinct_on(*of_one))
+        )
+        newest = _select().where(SQLEvaluation.id.in_(ids)).order_by(*_NEWEST_FIRST).limit(_MAX_OF_VERSION)
+        return [_view(*row) for row in self._session.execute(newest)]
 
     def page(
         self, model_id: int, *, metric: str | None, data_digest: str | None, before: int | None, limit: int
@@ -166,7 +220,7 @@ class EvaluationStore:
         rows = self._session.execute(
             _select()
             .where(or_(SQLVersion.id.in_(newest), SQLVersion.id.in_(older)))
-            .order_by(*one, SQLEvaluation.measured_at.desc(), SQLEvaluation.id.desc())
+            .order_by(*one, *_NEWEST_FIRST)
             .ext(distinct_on(*one))
         )
         return [_view(*row) for row in rows]

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import func, select, update
-from sqlalchemy.dialects.postgresql import insert
+from sqlalchemy.dialects.postgresql import distinct_on, insert
 
 from pt2hub.domain.codec import encode
 from pt2hub.domain.digests import Digest
@@ -28,8 +28,6 @@ if TYPE_CHECKING:
     from sqlalchemy.orm import Session
 
 
-_MAX_REPORTED = 1000
-"""Newest reported values of a metric that are read for one version."""
 _THRESHOLD_FIELDS = frozenset(Threshold.__dataclass_fields__)
 
 
@@ -128,9 +126,17 @@ class PolicyStore:
         return {target: report for target, report in rows}  # noqa: C416  # rows are not tuples to mypy
 
     def reported(self, model_id: int, number: int, metric: str) -> list[ReportedValue]:
-        """Return the newest reported values of a metric of a version's artifacts, newest first."""
+        """Return the newest value of a metric that each reporter has for each of a version's artifacts, newest first."""
+        of_one = (SQLSeries.target, SQLMeasurement.reporter)
         rows = self._session.execute(
-            select(SQLSeries.target, SQLMeasurement.value, SQLSeries.unit, SQLMeasurement.reporter)
+            select(
+                SQLSeries.target,
+                SQLMeasurement.value,
+                SQLSeries.unit,
+                SQLMeasurement.reporter,
+                SQLMeasurement.measured_at,
+                SQLMeasurement.id,
+            )
             .join(SQLMeasurement, SQLMeasurement.series_id == SQLSeries.id)
             .where(
                 SQLSeries.model_id == model_id,
@@ -139,10 +145,11 @@ class PolicyStore:
                 SQLMeasurement.number == number,
                 SQLMeasurement.reporter.is_not(None),
             )
-            .order_by(SQLMeasurement.measured_at.desc(), SQLMeasurement.id.desc())
-            .limit(_MAX_REPORTED)
+            .order_by(*of_one, SQLMeasurement.measured_at.desc(), SQLMeasurement.id.desc())
+            .ext(distinct_on(*of_one))
         )
-        return [ReportedValue(target, value, unit, reporter or "") for target, value, unit, reporter in rows]
+        newest = sorted(rows, key=lambda row: (row.measured_at, row.id), reverse=True)
+        return [ReportedValue(row.target, row.value, row.unit, row.reporter or "") for row in newest]
 
     def units(self, model_id: int) -> dict[str, str]:
         """Return the units of all metrics that were measured for a model's artifacts, by metric."""
