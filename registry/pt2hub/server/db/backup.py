@@ -20,6 +20,7 @@ from psycopg import sql
 from pt2hub.errors import Conflict, InvalidInput, SchemaOlder
 from pt2hub.server.db import engine as engines
 from pt2hub.server.db import migrations
+from pt2hub.server.db.stores.operations.reindex_state import REINDEX_DUE, REINDEX_SETTING
 from pt2hub.version import __version__
 
 if TYPE_CHECKING:
@@ -55,6 +56,10 @@ _DROPS = """
     UNION ALL
     SELECT format('DROP TYPE IF EXISTS %I CASCADE', typname) FROM pg_type LEFT JOIN pg_class ON pg_class.oid = typrelid
     WHERE typnamespace = current_schema()::regnamespace AND (typtype = 'e' OR relkind = 'c')
+"""
+_AWAIT_REINDEX = """
+    INSERT INTO server_settings (name, value) VALUES (%s, %s)
+    ON CONFLICT (name) DO UPDATE SET value = excluded.value, set_at = now()
 """
 _SNAPSHOT = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
 _NO_TIMEOUTS = "SET statement_timeout = 0; SET idle_in_transaction_session_timeout = 0; SET timezone = 'UTC'"
@@ -130,6 +135,8 @@ def write(database_url: str, file: IO[bytes]) -> Backup:
 def restore(database_url: str, path: Path) -> Backup:
     """Restore a backup into an empty database, and upgrade its schema; all of it or nothing.
 
+    Nothing is collected, and no retention policy runs, until a reindex has added what the backup lacks.
+
     Raises:
         InvalidInput: The file is no backup, or damaged.
         Conflict: The database is not empty.
@@ -179,6 +186,8 @@ def _copy_in(connection: psycopg.Connection, archive: zipfile.ZipFile, backup: B
                 copy.write(data)
     for table in backup.tables:
         connection.execute(sql.SQL("ALTER TABLE {} ENABLE TRIGGER USER").format(sql.Identifier(table.name)))
+    if any(table.name == "server_settings" for table in backup.tables):
+        connection.execute(_AWAIT_REINDEX, [REINDEX_SETTING, REINDEX_DUE])
     for sequence, value in backup.sequences.items():
         connection.execute("SELECT setval(quote_ident(%s)::regclass, %s)", [sequence, value])
 

@@ -12,6 +12,7 @@ from pt2hub.domain.audit import Action
 from pt2hub.domain.names import parse_model_name
 from pt2hub.domain.tokens import EVERY_MODEL, SERVER, Scope
 from pt2hub.errors import Forbidden, NotFound, Pt2hubError, StillNeeded
+from pt2hub.server.db.stores.operations.reindex_state import ReindexState
 from pt2hub.server.db.stores.retention.dependents import DependentStore
 from pt2hub.server.db.stores.retention.policies import RetentionStore, StoredRetention
 from pt2hub.server.db.stores.retention.shared_blobs import SharedBlobStore
@@ -162,9 +163,12 @@ class RetentionService:
     def run(self) -> int:
         """Delete what the policies do not keep; return the number of versions.
 
-        What is needed is kept and looked at again by the next run.
+        What is needed is kept and looked at again by the next run. Nothing is deleted while a reindex is due, runs, or could
+        not read everything: the policies and the last pulls may be older than what was lost.
         """
         with self._sessions.begin() as session:
+            if ReindexState(session).losses() != 0:
+                return 0
             store = RetentionStore(session)
             expired = [
                 (model, number, policy)

@@ -47,6 +47,12 @@ _PULLED = text("""
     ON CONFLICT (version_id) DO UPDATE SET pulled_on = excluded.pulled_on
     WHERE version_pulls.pulled_on < excluded.pulled_on""")
 
+_NEWEST = text("SELECT coalesce(max(id), 0) FROM versions")
+_COUNT_AS_PULLED = text("""
+    INSERT INTO version_pulls (version_id, pulled_on) SELECT id, current_date FROM versions WHERE id > :after
+    ON CONFLICT (version_id) DO UPDATE SET pulled_on = excluded.pulled_on
+    WHERE version_pulls.pulled_on < excluded.pulled_on""")
+
 
 @dataclass(frozen=True, slots=True)
 class StoredRetention:
@@ -130,6 +136,14 @@ class RetentionStore:
     def is_expired(self, model: str, policy: StoredRetention, number: int) -> bool:
         """Return whether a version is not kept by a policy of its model."""
         return number in self.expired(model, policy, limit=_MAX_EXPIRED)
+
+    def newest_version(self) -> int:
+        """Return the id of the version that was added last, 0 where there is none."""
+        return int(self._session.execute(_NEWEST).scalar_one())
+
+    def count_as_pulled(self, *, after: int) -> None:
+        """Record that all versions that were added after one were pulled today: when they were pulled last was lost."""
+        self._session.execute(_COUNT_AS_PULLED, {"after": after})
 
     def record_pull(self, model: str, number: int) -> None:
         """Record that a version was pulled today."""
