@@ -54,10 +54,16 @@ def test_a_loss_that_is_accepted_is_written_anew_and_named_no_more(registry: Reg
     services.storage.delete_object(path_of(1))
     services.storage.delete_object(path_of(2))
     services.storage.create_object(path_of(2), b"torn")
+    check = services.storage_check.check()
+    assert {item.what for item in check.findings if item.kind == "unreadable_journal"} == {
+        path_of(1),
+        path_of(2),
+    }
     found = services.reindex.reindex(by=ADA, accept_losses=True)["unreadable"]
     assert set(found) == {path_of(1), path_of(2)}
     services.journal.write()
     assert services.reindex.reindex()["unreadable"] == {}
+    assert services.storage_check.check().counts == {}
     entries = JournalFiles(services.storage).read({})
     assert {entry.kind for entry in entries} >= {"model", "version", "build", "audit_entry"}
 
@@ -88,7 +94,7 @@ def test_a_writer_that_lost_its_lock_while_it_was_frozen_writes_nothing(
     services = registry.services
     storage = services.storage
     create = storage.create_object
-    frozen = []
+    frozen: list[str] = []
 
     def freeze(path: str, data: bytes) -> bool:
         if not frozen:  # the database ends its idle transaction, and another process writes what is newer

@@ -198,12 +198,11 @@ def _without_forgotten(entries: list[JournalEntry]) -> list[JournalEntry]:
 def _is_remembered(entry: JournalEntry, present: set[tuple[Any, ...]]) -> bool:
     if entry.removed_at is None or entry.kind not in REMOVABLE:
         return False
-    match entry.kind:
-        case "label" | "derivation":
-            model, number, *_ = entry.key
-            return (("model", model) if number is None else ("version", model, number)) in present
-        case "retention_policy":
-            return "/" not in entry.key[0] or ("model", entry.key[0]) in present
+    if entry.kind in ("label", "derivation"):
+        model, number, *_ = entry.key
+        return (("model", model) if number is None else ("version", model, number)) in present
+    if entry.kind == "retention_policy" and "/" in entry.key[0]:
+        return ("model", entry.key[0]) in present
     return True
 
 

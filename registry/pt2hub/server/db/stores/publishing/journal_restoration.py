@@ -115,8 +115,11 @@ class JournalRestoration:
 
     def _add_model(self, document: dict[str, Any]) -> int:
         name = document["name"]
-        buried = TombstoneStore(self._session).named("model", name)
-        if buried and moment(document["created_at"]) <= moment(buried.at):
+        deleted, created = (
+            TombstoneStore(self._session).model_deleted_at(name),
+            moment(document["created_at"]),
+        )
+        if deleted and created and created <= deleted:
             return 0  # deleted, and the database was lost before the journal knew
         if self._insert(SQLModel, document):
             return 1
@@ -279,7 +282,7 @@ class JournalRestoration:
         found = self._session.scalar(wanted)
         if found is not None:
             return found
-        if TombstoneStore(self._session).named("model", name):
+        if TombstoneStore(self._session).model_deleted_at(name):
             return None
         self._insert(SQLModel, {"name": name})
         return self._session.execute(wanted).scalar_one()
