@@ -100,7 +100,7 @@ def test_a_writer_that_lost_its_lock_while_it_was_frozen_writes_nothing(
         if not frozen:  # the database ends its idle transaction, and another process writes what is newer
             frozen.append(path)
             registry.sql(
-                "SELECT pg_terminate_backend(pid) FROM pg_locks WHERE locktype = 'advisory' AND objid = 84000003"
+                "SELECT pg_terminate_backend(pid) FROM pg_locks WHERE locktype = 'advisory' AND objid = 84000005"
             )
             services.catalog.describe(MODEL, "newest", by=ADA)
             services.journal.write()

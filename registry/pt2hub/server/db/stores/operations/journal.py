@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from sqlalchemy.orm import Session
 
-_LOCK = text("SELECT pg_try_advisory_xact_lock(84000003)")
+_LOCK = text("SELECT pg_try_advisory_xact_lock(84000005)")
 _ALIVE = text("SELECT 1")
 # Selects by the key, whose parts outlive the database: names, numbers and times, and no ids of rows.
 _DOCUMENTS = {
