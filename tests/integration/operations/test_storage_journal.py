@@ -151,6 +151,27 @@ def test_labels_have_the_values_that_they_were_given_last_also_after_a_restored_
     assert registry.sql("SELECT value FROM labels WHERE key = 'stage'") == [("retired",)]
 
 
+def test_a_version_is_written_again_when_it_changes_and_not_when_its_labels_do(registry: Registry) -> None:
+    services = registry.services
+    published(registry)
+    services.journal.write()
+
+    def kinds() -> set[str]:
+        found = {kind for (kind,) in registry.sql("SELECT kind FROM journal_outbox")}
+        services.journal.write()
+        return found
+
+    for put, remove in (({"stage": "new"}, ()), ({"stage": "old"}, ()), ({}, ["stage"])):
+        services.labels.change(MODEL, 1, put=put, remove=remove, expected={}, by=ADA)
+        assert kinds() == {"label", "audit_entry"}
+    services.yanks.yank(MODEL, 1, reason="leaks", by=ADA)
+    assert kinds() == {"version", "audit_entry"}
+    registry.sql("UPDATE versions SET settings = '{\"a\": 1}'")
+    assert kinds() == {"version"}
+    registry.sql("UPDATE versions SET settings = settings")
+    assert kinds() == set()
+
+
 def trust(registry: Registry) -> None:
     """Adds a trust rule."""
     registry.services.trust.add(

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 _LOCK = text("SELECT pg_try_advisory_xact_lock(84000005)")
 _ALIVE = text("SELECT 1")
+_UNLIMITED = text("SET LOCAL statement_timeout = 0")
 # Selects by the key, whose parts outlive the database: names, numbers and times, and no ids of rows.
 _DOCUMENTS = {
     "model": """
@@ -171,6 +172,7 @@ class JournalStore:
 
     def mark_everything(self) -> None:
         """Mark everything that belongs into the journal, as for a storage that has none."""
+        self._session.execute(_UNLIMITED)  # millions of audit entries take longer than other statements may
         self._session.execute(text("SELECT journal_everything()"))
 
     def read(self, marked: Collection[tuple[str, tuple[Any, ...]]]) -> list[JournalEntry]:
