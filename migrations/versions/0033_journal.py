@@ -85,6 +85,8 @@ def upgrade() -> None:
         "CREATE FUNCTION journal_everything() RETURNS void LANGUAGE plpgsql "
         f"SET timezone TO 'UTC' AS $$ BEGIN {everything}; END $$"
     )
+    # Some millions of audit entries take longer than a statement of a revision may.
+    op.execute("SET LOCAL statement_timeout = 0")
     op.execute("SELECT journal_everything()")
 
 

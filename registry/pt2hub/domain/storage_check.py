@@ -19,6 +19,7 @@ class FindingKind(StrEnum):
     UNINDEXED_MANIFEST = "unindexed_manifest"
     EXPIRED_LEASE = "expired_lease"
     ORPHANED_LEASE = "orphaned_lease"
+    UNREADABLE_JOURNAL = "unreadable_journal"
 
 
 _HEAL = "pt2hub admin heal {what}"
@@ -33,6 +34,8 @@ CURES: dict[FindingKind, str] = {
     FindingKind.UNINDEXED_MANIFEST: "pt2hub admin reindex",
     FindingKind.EXPIRED_LEASE: "start a server: its maintenance drops expired leases every ten seconds",
     FindingKind.ORPHANED_LEASE: "start a server: its maintenance drops the lease when it expires",
+    FindingKind.UNREADABLE_JOURNAL: "restore {what} from a copy of the storage; or, if the database lost nothing, "
+    "pt2hub admin reindex --accept-losses, which writes the journal anew",
 }
 """The cure of each kind of finding."""
 
@@ -42,7 +45,7 @@ class Finding:
     """One thing that is wrong.
 
     Attributes:
-        what: Digest of the blob, manifest or artifact.
+        what: Digest of the blob, manifest or artifact, or path of the journal's file.
         detail: What was found, in a few words.
         cure: What to do about it.
     """

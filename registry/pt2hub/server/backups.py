@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import secrets
 import tempfile
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -107,15 +108,32 @@ def _target(to: str) -> Iterator[Path]:
         return
     path = Path(to)
     if path.exists():
-        raise InvalidInput("The file already exists", where=to, hint="Choose another name.")
-    incomplete = path.with_name(f".{path.name}.incomplete")
+        raise _exists(path)
+    # A name of its own: one that was killed left its file behind, and another one may run.
+    incomplete = path.with_name(f".{path.name}.{secrets.token_hex(4)}.incomplete")
     try:
         yield incomplete
         with os_errors(path):
-            incomplete.rename(path)
+            _name_finally(incomplete, path)
     finally:
         with contextlib.suppress(OSError):
             incomplete.unlink(missing_ok=True)
+
+
+def _name_finally(incomplete: Path, path: Path) -> None:
+    """Give a file its name, unless another process took it meanwhile; a rename would replace that one's."""
+    try:
+        os.link(incomplete, path)
+    except FileExistsError as error:
+        raise _exists(path) from error
+    except OSError:  # a file system without hard links, such as a share of another machine
+        if path.exists():
+            raise _exists(path) from None
+        incomplete.rename(path)
+
+
+def _exists(path: Path) -> InvalidInput:
+    return InvalidInput("The file already exists", where=str(path), hint="Choose another name.")
 
 
 @contextlib.contextmanager

@@ -344,3 +344,71 @@ def test_a_storage_that_does_not_answer_is_noticed_before_a_restore(
         with pytest.raises(StorageUnavailable):
             restore_backup(away, str(tmp_path / "backup"))
     assert migrations.current(str(empty.database_url)) == ""
+
+
+def test_a_backup_that_was_killed_is_in_no_other_ones_way_and_none_replaces_another(
+    config: ServerConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "backup"
+    (tmp_path / ".backup.incomplete").touch()  # as earlier releases left it
+    write_backup(config, str(path))
+    path.unlink()
+    write = backup.write
+
+    def write_beside_another(url: str, file: Any) -> backup.Backup:
+        written = write(url, file)
+        path.write_bytes(b"of another process")
+        return written
+
+    monkeypatch.setattr(backup, "write", write_beside_another)
+    with pytest.raises(InvalidInput, match="already exists"):
+        write_backup(config, str(path))
+    assert path.read_bytes() == b"of another process"
+    path.unlink()
+    monkeypatch.setattr(backup, "write", write)
+
+    def refuse(*_: Any) -> None:
+        raise PermissionError("Operation not permitted")
+
+    monkeypatch.setattr("os.link", refuse)  # a file system without hard links
+    assert write_backup(config, str(path)).tables
+    assert path.exists()
+    assert [each.name for each in tmp_path.glob(".*incomplete")] == [".backup.incomplete"]
+
+
+def test_a_restore_that_was_killed_is_not_started_with_and_is_done_again(
+    config: ServerConfig,
+    container: Container,
+    empty: ServerConfig,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    Registry(container, str(config.database_url)).submit()
+    path, url = tmp_path / "backup", str(empty.database_url)
+    write_backup(config, str(path))
+    with psycopg.connect(url, autocommit=True) as connection:
+        connection.execute("CREATE FUNCTION of_the_operator() RETURNS int LANGUAGE sql AS 'SELECT 1'")
+
+    class Killed(BaseException):
+        """Its cleaning up does not run either."""
+
+    def die(*_: Any) -> None:
+        raise Killed
+
+    with monkeypatch.context() as patched:
+        patched.setattr(backup, "_copy_in", die)
+        patched.setattr(backup, "_clear", lambda *_: None)
+        with pytest.raises(Killed):
+            restore_backup(empty, str(path))
+    for start in (migrations.upgrade, migrations.require):
+        with pytest.raises(Conflict, match="did not end"):
+            start(url)
+    with psycopg.connect(url) as other:
+        other.execute("SELECT pg_advisory_lock(%s)", [backup.RESTORE_LOCK])
+        with pytest.raises(Conflict, match="Another process"):
+            restore_backup(empty, str(path))
+    assert restore_backup(empty, str(path)).backup.rows
+    migrations.require(url)
+    with psycopg.connect(url) as connection:
+        assert connection.execute("SELECT of_the_operator()").fetchone() == (1,)
+        assert connection.execute("SELECT to_regclass('restore_unfinished')").fetchone() == (None,)

@@ -151,6 +151,27 @@ def test_labels_have_the_values_that_they_were_given_last_also_after_a_restored_
     assert registry.sql("SELECT value FROM labels WHERE key = 'stage'") == [("retired",)]
 
 
+def test_a_version_is_written_again_when_it_changes_and_not_when_its_labels_do(registry: Registry) -> None:
+    services = registry.services
+    published(registry)
+    services.journal.write()
+
+    def kinds() -> set[str]:
+        found = {kind for (kind,) in registry.sql("SELECT kind FROM journal_outbox")}
+        services.journal.write()
+        return found
+
+    for put, remove in (({"stage": "new"}, ()), ({"stage": "old"}, ()), ({}, ["stage"])):
+        services.labels.change(MODEL, 1, put=put, remove=remove, expected={}, by=ADA)
+        assert kinds() == {"label", "audit_entry"}
+    services.yanks.yank(MODEL, 1, reason="leaks", by=ADA)
+    assert kinds() == {"version", "audit_entry"}
+    registry.sql("UPDATE versions SET settings = '{\"a\": 1}'")
+    assert kinds() == {"version"}
+    registry.sql("UPDATE versions SET settings = settings")
+    assert kinds() == set()
+
+
 def trust(registry: Registry) -> None:
     """Adds a trust rule."""
     registry.services.trust.add(
@@ -319,7 +340,9 @@ def test_many_files_become_one_and_what_was_deleted_leaves_the_storage(
     (file,) = journal.iterdir()
     assert file.name == "000000000001-000000000007.jsonl"
     assert '"description":"Text 4."' not in read_all(journal)
-    assert '"kind":"trust_rule"' not in read_all(journal)
+    lines = [json.loads(line) for line in read_all(journal).splitlines()[1:]]
+    rules = [line["document"] for line in lines if line["kind"] == "trust_rule"]
+    assert rules == [None], "that it was removed is known, and nothing else"
     second = serve()
     second.services.reindex.reindex()
     assert second.services.catalog.model(MODEL).description == "Text 5."

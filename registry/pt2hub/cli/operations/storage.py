@@ -62,7 +62,7 @@ def scrub(
 def fsck() -> None:
     """Compare the database and the storage in both directions.
 
-    Nothing is changed, and no blob is read: `pt2hub admin scrub` does that. Each finding comes with its cure. The exit
+    Nothing is changed, and of the storage only the journal is read: `pt2hub admin scrub` reads blobs. Each finding comes with its cure. The exit
     code is 1 if there are any.
     """
     from pt2hub.server.admin import check_storage

@@ -20,6 +20,7 @@ from psycopg import sql
 from pt2hub.errors import Conflict, InvalidInput, SchemaOlder
 from pt2hub.server.db import engine as engines
 from pt2hub.server.db import migrations
+from pt2hub.server.db.stores.operations.reindex_state import REINDEX_DUE, REINDEX_SETTING
 from pt2hub.version import __version__
 
 if TYPE_CHECKING:
@@ -27,6 +28,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 FORMAT = 1
+RESTORE_LOCK = 8400_0004
+"""Key of the advisory lock of the process that restores."""
 _CONTENTS = "backup.json"
 _TABLES = """
     SELECT relname FROM pg_class
@@ -55,6 +58,10 @@ _DROPS = """
     UNION ALL
     SELECT format('DROP TYPE IF EXISTS %I CASCADE', typname) FROM pg_type LEFT JOIN pg_class ON pg_class.oid = typrelid
     WHERE typnamespace = current_schema()::regnamespace AND (typtype = 'e' OR relkind = 'c')
+"""
+_AWAIT_REINDEX = """
+    INSERT INTO server_settings (name, value) VALUES (%s, %s)
+    ON CONFLICT (name) DO UPDATE SET value = excluded.value, set_at = now()
 """
 _SNAPSHOT = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
 _NO_TIMEOUTS = "SET statement_timeout = 0; SET idle_in_transaction_session_timeout = 0; SET timezone = 'UTC'"
@@ -130,26 +137,32 @@ def write(database_url: str, file: IO[bytes]) -> Backup:
 def restore(database_url: str, path: Path) -> Backup:
     """Restore a backup into an empty database, and upgrade its schema; all of it or nothing.
 
+    A process that is killed leaves a mark: no server starts with the database, and the next restore begins anew. Nothing is collected, and no retention policy runs, until a reindex has added what the backup lacks.
+
     Raises:
         InvalidInput: The file is no backup, or damaged.
-        Conflict: The database is not empty.
+        Conflict: The database is not empty, or another process restores into it.
         SchemaNewer: A newer pt2hub wrote the backup.
         DatabaseUnavailable: The database does not answer.
     """
     with engines.translate_errors(), _open(path) as archive:
         backup = _contents(archive, path)
         migrations.require_known(backup.revision, where=str(path))
-        with _connect(database_url) as connection:
-            _require_empty(connection)
-            others = _drops(connection)
-        try:
-            migrations.upgrade(database_url, backup.revision)
-            with _connect(database_url) as connection, connection.transaction():
-                _copy_in(connection, archive, backup)
-        except BaseException:
-            with contextlib.suppress(psycopg.Error), _connect(database_url) as connection:
-                _clear(connection, others)
-            raise
+        with _connect(database_url) as holder:
+            _lock_restores(holder)
+            _clear_unfinished(holder)
+            _require_empty(holder)
+            others = _drops(holder)
+            _mark_unfinished(holder, others)
+            try:
+                migrations.upgrade(database_url, backup.revision, restoring=True)
+                with _connect(database_url) as connection, connection.transaction():
+                    _copy_in(connection, archive, backup)
+                    connection.execute(f"DROP TABLE {migrations.RESTORE_UNFINISHED}".encode())
+            except BaseException:
+                with contextlib.suppress(psycopg.Error), _connect(database_url) as connection:
+                    _clear(connection, others)
+                raise
     migrations.upgrade(database_url)
     return backup
 
@@ -179,6 +192,8 @@ def _copy_in(connection: psycopg.Connection, archive: zipfile.ZipFile, backup: B
                 copy.write(data)
     for table in backup.tables:
         connection.execute(sql.SQL("ALTER TABLE {} ENABLE TRIGGER USER").format(sql.Identifier(table.name)))
+    if any(table.name == "server_settings" for table in backup.tables):
+        connection.execute(_AWAIT_REINDEX, [REINDEX_SETTING, REINDEX_DUE])
     for sequence, value in backup.sequences.items():
         connection.execute("SELECT setval(quote_ident(%s)::regclass, %s)", [sequence, value])
 
@@ -208,6 +223,32 @@ def _clear(connection: psycopg.Connection, others: list[str]) -> None:
         for statement in _drops(connection):
             if statement not in others:
                 connection.execute(statement.encode())
+
+
+def _lock_restores(connection: psycopg.Connection) -> None:
+    row = connection.execute("SELECT pg_try_advisory_lock(%s)", [RESTORE_LOCK]).fetchone()
+    if row is None or not row[0]:
+        raise Conflict(
+            "Another process restores a backup into the database",
+            where="PT2HUB_DATABASE_URL",
+            hint="Wait until it has ended.",
+        )
+
+
+def _mark_unfinished(connection: psycopg.Connection, others: list[str]) -> None:
+    """Note what was there before, so that the next restore can remove the rest if this one is killed."""
+    mark = sql.Identifier(migrations.RESTORE_UNFINISHED)
+    with connection.transaction():
+        connection.execute(sql.SQL("CREATE TABLE {} (others text[])").format(mark))
+        connection.execute(sql.SQL("INSERT INTO {} VALUES (%s)").format(mark), [others])
+
+
+def _clear_unfinished(connection: psycopg.Connection) -> None:
+    """Remove what a restore left behind that was killed."""
+    if migrations.is_restore_unfinished(connection):
+        mark = sql.Identifier(migrations.RESTORE_UNFINISHED)
+        row = connection.execute(sql.SQL("SELECT others FROM {}").format(mark)).fetchone()
+        _clear(connection, row[0] if row else [])
 
 
 def _require_empty(connection: psycopg.Connection) -> None:

@@ -13,7 +13,7 @@ from alembic.migration import MigrationContext
 from alembic.script import ScriptDirectory
 from sqlalchemy import text
 
-from pt2hub.errors import InternalError, SchemaNewer, SchemaOlder
+from pt2hub.errors import Conflict, InternalError, SchemaNewer, SchemaOlder
 from pt2hub.server.db import engine as engines
 from pt2hub.server.db import worker_role
 
@@ -31,6 +31,8 @@ _WRITE_PREVIOUS = text("""
 """)
 _LOCK = 8400_0001
 """Key of the advisory lock that lets one process at a time upgrade the schema."""
+RESTORE_UNFINISHED = "restore_unfinished"
+"""A table that a restore makes first and drops last; see `db.backup`."""
 _WAIT_FOR_OTHERS = "120s"
 _TIMEOUTS = "SET lock_timeout = '5s'; SET statement_timeout = '60s'"
 """A revision that waits for a lock blocks every query behind it, so it gives up early and can be tried again."""
@@ -57,12 +59,16 @@ def migrations_directory(package: Path = Path(__file__).parent) -> Path:
     )
 
 
-def upgrade(database_url: str, revision: str = "head") -> None:
+def upgrade(database_url: str, revision: str = "head", *, restoring: bool = False) -> None:
     """Upgrade the schema to the newest revision, or to an older one; safe to run concurrently.
 
     A newer schema that this release works on stays as it is.
 
+    Args:
+        restoring: Whether this is a part of a restore, which others must not take for a whole database.
+
     Raises:
+        Conflict: A restore did not end.
         SchemaNewer: The database was written by a pt2hub that is newer by more than a release.
         DatabaseUnavailable: The database did not answer, or a table stayed locked.
     """
@@ -72,6 +78,8 @@ def upgrade(database_url: str, revision: str = "head") -> None:
         connection.execute(text("SELECT pg_advisory_lock(:key)"), {"key": _LOCK})
         connection.execute(text(_TIMEOUTS))
         connection.commit()
+        if not restoring:
+            _refuse_unfinished(connection)
         before = _refuse_newer(connection)
         connection.commit()
         if before <= _known():
@@ -85,10 +93,13 @@ def require(database_url: str) -> None:
     """Refuse a database whose schema this pt2hub does not work on, without changing it.
 
     Raises:
+        Conflict: A restore did not end.
         SchemaOlder: It lacks revisions.
         SchemaNewer: The database was written by a pt2hub that is newer by more than a release.
     """
     found = current(database_url)
+    with engines.translate_errors(), engines.connect(database_url) as connection:
+        _refuse_unfinished(connection)
     needed = _format_list(ScriptDirectory(str(migrations_directory())).get_heads())
     if found != needed and (not found or {found} <= _known()):
         state = f"at revision {found}" if found else "empty"
@@ -97,6 +108,12 @@ def require(database_url: str) -> None:
             where="PT2HUB_DATABASE_URL",
             hint="Upgrade it once, from any machine that can reach it: pt2hub admin migrate",
         )
+
+
+def is_restore_unfinished(connection: psycopg.Connection) -> bool:
+    """Return whether a restore into the database runs, or did not end."""
+    row = connection.execute("SELECT to_regclass(%s)", [RESTORE_UNFINISHED]).fetchone()
+    return row is not None and row[0] is not None
 
 
 def previous_revision() -> str:
@@ -146,6 +163,15 @@ def schema_kept(connection: psycopg.Connection) -> Iterator[None]:
         if not connection.broken:
             connection.execute("ROLLBACK")
             connection.execute("SELECT pg_advisory_unlock_shared(%s)", [_LOCK])
+
+
+def _refuse_unfinished(connection: sqlalchemy.Connection) -> None:
+    if connection.scalar(text("SELECT to_regclass(:name)"), {"name": RESTORE_UNFINISHED}) is not None:
+        raise Conflict(
+            "The restore of a backup into the database did not end",
+            where="PT2HUB_DATABASE_URL",
+            hint="Wait for it if it still runs, or run pt2hub admin restore again, which begins anew.",
+        )
 
 
 def _format_list(revisions: Iterable[str]) -> str:

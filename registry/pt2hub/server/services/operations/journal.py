@@ -11,6 +11,8 @@ from pt2hub.server.db.stores.operations.journal import JournalStore
 from pt2hub.server.services.operations.journal_files import MAX_FILES, JournalFiles
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from pt2hub.server.blobs.ports import NamedObjects
     from pt2hub.server.db.engine import Sessions
 
@@ -51,12 +53,29 @@ class JournalService:
             with self._sessions.begin() as session:
                 JournalStore(session).mark_everything()
 
+    def replace_lost(self, paths: Iterable[str]) -> None:
+        """Give up damaged and missing files, and have everything written again that the database has.
+
+        Args:
+            paths: As `JournalFiles.read` names them.
+        """
+        self._files.give_up(paths)
+        with self._sessions.begin() as session:
+            JournalStore(session).mark_everything()
+
     def _merge(self) -> None:
-        """Merge files, unless one is damaged: then all stay, for a reindex to name it."""
-        try:
-            self._files.merge()
-        except BadResponse as error:
-            _log.warning("the journal is not merged", error=str(error))
+        """Merge files, unless one is damaged or missing: then all stay, for a reindex to name it.
+
+        Nobody writes meanwhile: a list of files that is read during a merge may lack both the old ones and the new one, and
+        the next batch would get the number of an old one.
+        """
+        with self._sessions.begin() as session:
+            if not JournalStore(session).hold():
+                return
+            try:
+                self._files.merge()
+            except BadResponse as error:
+                _log.warning("the journal is not merged", error=str(error))
 
     def _write_batch(self) -> tuple[int, int] | None:
         """Write some of what is marked; return the numbers of entries and of files, None where there is nothing."""
@@ -66,6 +85,6 @@ class JournalService:
             if not marks:
                 return None
             entries = store.read({(kind, key) for _, kind, key in marks})
-            files = self._files.add(entries)
+            files = self._files.add(entries, confirm=store.confirm)
             store.drop([mark for mark, _, _ in marks])
             return len(entries), files

@@ -14,7 +14,7 @@ from pt2hub.server.db.stores.operations.journal import JournalEntry
 from pt2hub.version import __version__
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable, Iterator
 
     from pt2hub.server.blobs.ports import NamedObjects
 
@@ -26,6 +26,8 @@ MAX_FILES = 200
 MERGED_BYTES = 8 << 20
 """A larger file is merged again only when something in it was deleted."""
 _TRIES = 5
+REMOVABLE = ("label", "derivation", "role", "trust_rule", "retention_policy")
+"""Kinds that are removed without a tombstone: the journal remembers their names."""
 _NAME = re.compile(r"journal/(\d{12})-(\d{12})\.jsonl")
 
 
@@ -53,8 +55,12 @@ class JournalFiles:
     def __init__(self, storage: NamedObjects) -> None:
         self._storage = storage
 
-    def add(self, entries: Iterable[JournalEntry]) -> int:
+    def add(self, entries: Iterable[JournalEntry], *, confirm: Callable[[], object] = lambda: None) -> int:
         """Store entries as the newest batch; return how many files there are.
+
+        Args:
+            confirm: Raises where this process is not the writer any more. It is asked before each number is tried: a process
+                that was frozen meanwhile finds its number taken, and must not put what it read behind what was written since.
 
         Raises:
             StorageUnavailable: The storage does not answer.
@@ -63,21 +69,40 @@ class JournalFiles:
         data = _to_bytes(entries)
         files = self._files()
         number = max((file.last for file in files), default=0) + 1
+        confirm()
         while not self._storage.create_object(JournalFile(number, number).path, data):
             number += 1  # written by a process that died before it could say so
+            confirm()
         return len(files) + 1
 
     def read(self, unreadable: dict[str, str]) -> list[JournalEntry]:
-        """Return the newest entry of everything that the journal names, without what is gone.
+        """Return the newest entry of everything that the journal names, also of what is gone.
 
         Args:
-            unreadable: Takes the paths of damaged files, and what is wrong with them.
+            unreadable: Takes the paths of damaged and missing files, and what is wrong with them.
         """
-        for _ in range(_TRIES):
+        for attempt in range(_TRIES):
             with suppress(NotFound):  # another process has merged it meanwhile
-                entries = self._fold(_uncovered(self._files()), unreadable)
-                return [entry for entry in entries if entry.document is not None]
+                files = _uncovered(self._files())
+                gaps = list(_gaps(files))
+                if gaps and attempt < _TRIES - 1:
+                    continue  # listed while another process merged: the list has neither the old files nor the new one
+                damaged: dict[str, str] = {}
+                entries = self._fold(files, damaged)
+                unreadable |= damaged | {gap.path: str(_missing(gap)) for gap in gaps}
+                return entries
         raise StorageUnavailable("The journal changes too fast to be read.", where=FOLDER, hint="Try again.")
+
+    def give_up(self, paths: Iterable[str]) -> None:
+        """Replace damaged and missing files by empty ones: what they alone said is lost, and the others can be merged again.
+
+        Args:
+            paths: As `read` names them. Files of a newer pt2hub stay: it can read them.
+        """
+        for path in paths:
+            if not self._is_newer(path):
+                self._storage.delete_object(path)
+                self._storage.create_object(path, _to_bytes(()))
 
     def is_empty(self) -> bool:
         """Return whether there is no journal."""
@@ -86,13 +111,19 @@ class JournalFiles:
     def merge(self, max_files: int = MAX_FILES) -> bool:
         """Merge small files where there are many; return whether any were.
 
-        What has been deleted then also leaves the older files: a deleted spec may have held personal data.
+        What has been deleted then also leaves the older files: a deleted spec may have held personal data. That it was
+        removed stays, by its name, unless a tombstone says it: a backup that is restored later may still have it.
 
         Args:
             max_files: How many small files may stay. One always does: it would be merged into a file of its own name.
+
+        Raises:
+            BadResponse: A file is damaged or missing; all stay, for a reindex to name it.
         """
         files = self._files()
         current = _uncovered(files)
+        if gap := next(_gaps(current), None):
+            raise _missing(gap)
         self._delete(set(files) - set(current))  # of a merge that was cut off
         small = current[_first_small(current) :]
         if len(small) <= max(max_files, 1):
@@ -101,11 +132,17 @@ class JournalFiles:
         if len(small) < len(current) and any(entry.document is None for entry in entries):
             small, entries = current, self._fold(current)
         if len(small) == len(current):
-            entries = [entry for entry in entries if entry.document is not None]
+            entries = _without_forgotten(entries)
         merged = JournalFile(small[0].first, small[-1].last)
         self._storage.create_object(merged.path, _to_bytes(entries))
         self._delete(small)
         return True
+
+    def _is_newer(self, path: str) -> bool:
+        try:
+            return int(json.loads(self._storage.read_object(path).partition(b"\n")[0])["journal"]) > FORMAT
+        except (NotFound, ValueError, LookupError, TypeError):
+            return False
 
     def _delete(self, files: Iterable[JournalFile]) -> None:
         for file in files:
@@ -143,6 +180,32 @@ def _uncovered(files: list[JournalFile]) -> list[JournalFile]:
     return [file for file in files if not any(other.covers(file) for other in files)]
 
 
+def _gaps(files: list[JournalFile]) -> Iterator[JournalFile]:
+    """Yield the numbers that no file has, although each batch takes the next one."""
+    reached = 0
+    for file in files:
+        if file.first > reached + 1:
+            yield JournalFile(reached + 1, file.first - 1)
+        reached = max(reached, file.last)
+
+
+def _without_forgotten(entries: list[JournalEntry]) -> list[JournalEntry]:
+    """Leave out what is gone, but for removals from what still exists, given the newest entry of everything."""
+    present = {(entry.kind, *entry.key) for entry in entries if entry.document is not None}
+    return [entry for entry in entries if entry.document is not None or _is_remembered(entry, present)]
+
+
+def _is_remembered(entry: JournalEntry, present: set[tuple[Any, ...]]) -> bool:
+    if entry.removed_at is None or entry.kind not in REMOVABLE:
+        return False
+    if entry.kind in ("label", "derivation"):
+        model, number, *_ = entry.key
+        return (("model", model) if number is None else ("version", model, number)) in present
+    if entry.kind == "retention_policy" and "/" in entry.key[0]:
+        return ("model", entry.key[0]) in present
+    return True
+
+
 def _first_small(files: list[JournalFile]) -> int:
     """Return where the run of small files at the end begins."""
     large = [number for number, file in enumerate(files) if file.size >= MERGED_BYTES]
@@ -150,13 +213,14 @@ def _first_small(files: list[JournalFile]) -> int:
 
 
 def _to_bytes(entries: Iterable[JournalEntry]) -> bytes:
-    lines = (
-        canonical_json({"kind": entry.kind, "key": entry.key, "document": entry.document})
-        for entry in entries
-    )
-    body = b"\n".join(lines)
+    body = b"\n".join(canonical_json(_to_line(entry)) for entry in entries)
     head = {"journal": FORMAT, "pt2hub": __version__, "digest": digest_bytes(body)}
     return canonical_json(head) + b"\n" + body
+
+
+def _to_line(entry: JournalEntry) -> dict[str, Any]:
+    line = {"kind": entry.kind, "key": entry.key, "document": entry.document}
+    return line if entry.removed_at is None else line | {"removed_at": entry.removed_at}
 
 
 def _from_bytes(data: bytes, path: str) -> list[JournalEntry]:
@@ -177,14 +241,23 @@ def _from_bytes(data: bytes, path: str) -> list[JournalEntry]:
         if head["digest"] != digest_bytes(body):
             raise _damaged(path)
         lines = map(json.loads, body.split(b"\n") if body else ())
-        return [JournalEntry(line["kind"], tuple(line["key"]), line["document"]) for line in lines]
+        return [
+            JournalEntry(line["kind"], tuple(line["key"]), line["document"], line.get("removed_at"))
+            for line in lines
+        ]
     except (ValueError, LookupError, TypeError) as error:
         raise _damaged(path) from error
+
+
+def _missing(gap: JournalFile) -> BadResponse:
+    return BadResponse(
+        "A file of the journal is missing", where=gap.path, hint="Restore it from a copy of the storage."
+    )
 
 
 def _damaged(path: str) -> BadResponse:
     return BadResponse(
         "A file of the journal is damaged",
         where=path,
-        hint="Restore it from a copy of the storage, or remove it: what it alone says is lost then.",
+        hint="Restore it from a copy of the storage.",
     )

@@ -37,6 +37,7 @@ from pt2hub.server.db.stores.operations.reindex_state import ReindexState
 from pt2hub.server.db.stores.operations.workers import WorkerStore
 from pt2hub.server.db.stores.performance.measurements import PerformanceStore
 from pt2hub.server.db.stores.publishing.versions import VersionStore
+from pt2hub.server.db.stores.retention.policies import RetentionStore
 from pt2hub.server.db.stores.retention.tombstones import TombstoneStore
 from pt2hub.server.db.stores.values import moment
 from pt2hub.server.services.access import audit_log
@@ -46,6 +47,7 @@ from pt2hub.server.services.blobs.documents import named_by, read_config, read_j
 from pt2hub.server.services.blobs.tombstone_documents import TombstoneDocuments
 from pt2hub.server.services.builds.retrained_versions import note_retrained
 from pt2hub.server.services.operations.documentation_reindex import DocumentationIndex
+from pt2hub.server.services.operations.journal import JournalService
 from pt2hub.server.services.operations.journal_files import JournalFiles
 from pt2hub.server.services.operations.journal_reindex import AFTER_MANIFESTS, BEFORE_MANIFESTS, JournalIndex
 from pt2hub.server.services.operations.tombstone_application import TombstoneApplication
@@ -73,6 +75,7 @@ class ReindexService:
     def __init__(self, sessions: Sessions, storage: Storage, queue: BuildQueue) -> None:
         self._sessions = sessions
         self._storage = storage
+        self._journal = JournalService(sessions, storage)
         self._blobs = BlobIndex(sessions, storage)
         self._damage = DamageService(sessions, storage)
         self._tombstones = TombstoneDocuments(sessions, storage)
@@ -100,6 +103,9 @@ class ReindexService:
         and the manifests complete them. Measuring jobs are not restored; their measurements are. An attempt that was overtaken between upload and publication left an unreferenced manifest:
         if a build has several manifests, only that of the latest attempt can have been published.
 
+        When versions were pulled is lost, so those that it adds count as pulled today: else the next run of a retention
+        policy would delete what was pulled yesterday. After the restore of a backup, all versions do.
+
         Damage that it meets is recorded: documents with another digest, and files that are missing or have another
         length than their manifest says. Missing files get rows, so that everyone knows who needs them. Other files are
         not read; a scrub does that.
@@ -108,15 +114,17 @@ class ReindexService:
         names is intact and lacks references.
 
         Args:
-            accept_losses: Let the collector take what only unreadable documents name.
+            accept_losses: Let the collector take what only unreadable documents name, and write the journal anew where files
+                of it are damaged or missing.
 
         Returns:
-            `manifests` seen, `artifacts` among them, `added` to the database, rows added from the `journal`, what was
+            `manifests` seen, `artifacts` among them, `added` to the database, rows changed by the `journal`, what was
             `unreadable` or contradicts the database, with reasons, blobs and manifests that are `damaged`, with
             reasons, and what was `deleted` again because storage has its tombstone.
         """
         # Committed first: rows without references must never be collected.
         with self._sessions.begin() as session:
+            known = RetentionStore(session).newest_version() if ReindexState(session).has_ended() else 0
             ReindexState(session).begin()
         self._blobs.restore_rows()
         self._damage.recheck()  # files that an operator put back
@@ -145,18 +153,23 @@ class ReindexService:
         with self._sessions.begin() as session:
             for digest in added:
                 note_retrained(session, digest)
+        journal.remove()
         journal.finish(by)
+        with self._sessions.begin() as session:
+            RetentionStore(session).count_as_pulled(after=known)
         self._blobs.refer_versions(unreadable)
         self._blobs.refer_logs()
         for item in self._damage.list_lost():
             unreadable.setdefault(item.digest, describe_problem(item))
+        if accept_losses and journal_damage:
+            self._journal.replace_lost(journal_damage)
         self._end(unreadable, by, accept_losses=accept_losses)
         damaged = {item.digest: describe_problem(item) for item in self._damage.list_damaged()}
         return {
             "manifests": seen,
             "artifacts": len(artifacts),
             "added": len(added),
-            "journal": journal.added,
+            "journal": journal.added + journal.removed,
             "unreadable": unreadable | journal.conflicts,
             "damaged": damaged,
             "deleted": deleted,

@@ -167,8 +167,8 @@ class RetentionService:
     def run(self) -> int:
         """Delete what the policies do not keep; return the number of versions.
 
-        What is needed is kept and looked at again by the next run. Nothing is deleted while a reindex has not ended, or has
-        left anything out: aliases may be missing.
+        What is needed is kept and looked at again by the next run. Nothing is deleted while a reindex is due, runs or has
+        left anything out: aliases may be missing, and the policies and pulls may be older than what was lost.
         """
         self.note_running()
         with self._sessions.begin() as session:

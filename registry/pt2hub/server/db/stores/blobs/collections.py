@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 _KEPT = 1000
 """Newest runs that are kept."""
 _COLLECTIONS = cast("Table", SQLCollection.__table__)
-_LOCK = text("SELECT pg_advisory_xact_lock(84000003)")
+_LOCK = text("SELECT pg_advisory_xact_lock(84000006)")
 _DUE = """NOT EXISTS (
     SELECT FROM collections WHERE started_at > now() - CAST(:every AS interval) AND started_at <= now())"""
 _IS_DUE = text(f"SELECT {_DUE}")

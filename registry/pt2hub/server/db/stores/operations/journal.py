@@ -9,13 +9,16 @@ from sqlalchemy import bindparam, delete, func, select, text
 from sqlalchemy.dialects.postgresql import JSONB
 
 from pt2hub.server.db.schema import JournalMark as SQLJournalMark
+from pt2hub.server.db.stores.values import stamp
 
 if TYPE_CHECKING:
     from collections.abc import Collection
 
     from sqlalchemy.orm import Session
 
-_LOCK = text("SELECT pg_try_advisory_xact_lock(84000003)")
+_LOCK = text("SELECT pg_try_advisory_xact_lock(84000005)")
+_ALIVE = text("SELECT 1")
+_UNLIMITED = text("SET LOCAL statement_timeout = 0")
 # Selects by the key, whose parts outlive the database: names, numbers and times, and no ids of rows.
 _DOCUMENTS = {
     "model": """
@@ -127,11 +130,13 @@ class JournalEntry:
         kind: What it is: `model`, `version`, `build`, ...
         key: Its name, in parts.
         document: What it looked like; None once it is gone.
+        removed_at: When it was noticed to be gone, by the database's clock; None where an older pt2hub wrote the entry.
     """
 
     kind: str
     key: tuple[Any, ...]
     document: dict[str, Any] | None
+    removed_at: str | None = None
 
 
 class JournalStore:
@@ -143,6 +148,14 @@ class JournalStore:
     def hold(self) -> bool:
         """Take the lock of the journal's writer until the transaction ends; return False where another has it."""
         return bool(self._session.scalar(_LOCK))
+
+    def confirm(self) -> None:
+        """Check that the transaction, and with it the writer's lock, still lives: its process may have been frozen.
+
+        Raises:
+            DatabaseUnavailable: The connection is gone.
+        """
+        self._session.execute(_ALIVE)
 
     def marks(self, limit: int) -> list[tuple[int, str, tuple[Any, ...]]]:
         """Return id, kind and key of the oldest marks."""
@@ -159,13 +172,19 @@ class JournalStore:
 
     def mark_everything(self) -> None:
         """Mark everything that belongs into the journal, as for a storage that has none."""
+        self._session.execute(_UNLIMITED)  # millions of audit entries take longer than other statements may
         self._session.execute(text("SELECT journal_everything()"))
 
     def read(self, marked: Collection[tuple[str, tuple[Any, ...]]]) -> list[JournalEntry]:
         """Return what is marked as it is now, which is at least as new as its mark."""
         found = []
+        # The transaction's start: what is set again from now on is newer.
+        at = stamp(self._session.execute(select(func.now())).scalar_one())
         for kind, statement in _READ.items():
             if keys := [list(key) for each, key in marked if each == kind]:
                 rows = self._session.execute(statement, {"keys": keys})
-                found += [JournalEntry(kind, tuple(key), document) for key, document in rows]
+                found += [
+                    JournalEntry(kind, tuple(key), document, at if document is None else None)
+                    for key, document in rows
+                ]
         return found

@@ -9,8 +9,10 @@ from pt2hub.server.db.stores.operations.settings import SettingStore
 if TYPE_CHECKING:
     from sqlalchemy.orm import Session
 
-_SETTING = "reindex_unfinished"
+REINDEX_SETTING = "reindex_unfinished"
 _RUNNING = "running"
+REINDEX_DUE = "restored"
+"""The state of a database that was restored from a backup: what was added since then has no references."""
 
 
 class ReindexState:
@@ -21,7 +23,11 @@ class ReindexState:
 
     def begin(self) -> None:
         """Record that a reindex runs: blobs have rows and may lack references until it ends."""
-        self._settings.put(_SETTING, _RUNNING)
+        self._settings.put(REINDEX_SETTING, _RUNNING)
+
+    def has_ended(self) -> bool:
+        """Return whether one has ended since the last one began and since a backup was restored."""
+        return self.losses() is not None
 
     def end(self, losses: int) -> None:
         """Record that it ended.
@@ -30,11 +36,11 @@ class ReindexState:
             losses: How many documents it could not read; what they name has no references.
         """
         if losses:
-            self._settings.put(_SETTING, str(losses))
+            self._settings.put(REINDEX_SETTING, str(losses))
         else:
-            self._settings.remove(_SETTING)
+            self._settings.remove(REINDEX_SETTING)
 
     def losses(self) -> int | None:
-        """Return how many documents the last reindex could not read, None if it has not ended."""
-        value = self._settings.get(_SETTING) or "0"
+        """Return how many documents the last reindex could not read, None if it has not ended or is due after a restore."""
+        value = self._settings.get(REINDEX_SETTING) or "0"
         return int(value) if value.isdecimal() else None

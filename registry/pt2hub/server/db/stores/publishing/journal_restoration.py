@@ -35,7 +35,7 @@ from pt2hub.server.db.stores.retention.tombstones import TombstoneStore
 from pt2hub.server.db.stores.values import moment, storable
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from sqlalchemy import Insert, Table, Update
     from sqlalchemy.orm import Session
@@ -47,12 +47,21 @@ _HAS_AUDIT_ENTRY = text(
     "SELECT EXISTS (SELECT FROM audit_log WHERE at = :at AND action = :action AND resource = :resource)"
 )
 
+_DESCRIBED_BEFORE = text("""
+    coalesce((SELECT max(at) FROM audit_log WHERE action = 'model.describe' AND resource = :name), '-infinity') < :described
+""")
+
 
 class JournalRestoration:
-    """Adds rows of entries; each method takes those of one kind and returns how many it added."""
+    """Adds rows of entries; each method takes those of one kind and returns how many it added.
 
-    def __init__(self, session: Session) -> None:
+    Args:
+        described: When each model was described last, according to the journal.
+    """
+
+    def __init__(self, session: Session, *, described: Mapping[str, str] | None = None) -> None:
         self._session = session
+        self._described = described or {}
         self.conflicts: dict[str, str] = {}
 
     def add(self, kind: str, entries: Sequence[JournalEntry]) -> int:
@@ -69,7 +78,7 @@ class JournalRestoration:
             "derivation": self._add_derivation,
             "evaluation": partial(self._add_to_version, SQLEvaluation),
             "role": partial(self._insert, SQLRoleAssignment),
-            "retention_policy": partial(self._insert, SQLRetentionPolicy),
+            "retention_policy": self._add_retention_policy,
             "audit_entry": self._add_audit_entry,
         }
         add = known.get(kind)
@@ -105,17 +114,27 @@ class JournalRestoration:
         self._session.execute(update(_table(SQLAlias)).where(SQLAlias.id == alias_id).values(values))
 
     def _add_model(self, document: dict[str, Any]) -> int:
+        name = document["name"]
+        deleted, created = (
+            TombstoneStore(self._session).model_deleted_at(name),
+            moment(document["created_at"]),
+        )
+        if deleted and created and created <= deleted:
+            return 0  # deleted, and the database was lost before the journal knew
         if self._insert(SQLModel, document):
             return 1
         told = {name: document[name] for name in ("description", "described_by")}
-        undescribed = (SQLModel.name == document["name"], SQLModel.described_by.is_(None))
-        changed = update(_table(SQLModel)).where(*undescribed, SQLModel.description == "").values(told)
-        return self._count(changed) if document["description"] else 0
+        undescribed = SQLModel.described_by.is_(None) & (SQLModel.description == "")
+        older = _DESCRIBED_BEFORE.bindparams(name=name, described=moment(self._described.get(name)))
+        changed = SQLModel.description != document["description"]
+        wanted = (SQLModel.name == name, changed, undescribed | older)
+        return self._count(update(_table(SQLModel)).where(*wanted).values(told))
 
     def _add_version(self, document: dict[str, Any]) -> int:
         if TombstoneStore(self._session).version(document["model"], document["number"]):
             return 0  # deleted, and the database was lost before the journal knew
-        model_id = self._model_id(document["model"])
+        if (model_id := self._model_id(document["model"])) is None:
+            return 0
         added = self._insert(SQLVersion, document, model_id=model_id)
         named = (SQLVersion.model_id == model_id, SQLVersion.number == document["number"])
         row = self._session.execute(select(SQLVersion.id, SQLVersion.identity).where(*named)).one_or_none()
@@ -156,11 +175,12 @@ class JournalRestoration:
         version_id = None if number is None else self._version_id(document["model"], number)
         if number is not None and version_id is None:
             return 0
-        model_id = self._model_id(document["model"])
+        if (model_id := self._model_id(document["model"])) is None:
+            return 0
         added = self._insert(SQLLabel, document, model_id=model_id, version_id=version_id)
         return added or self._change_label(document, model_id, version_id)
 
-    def _change_label(self, document: dict[str, Any], model_id: int | None, version_id: int | None) -> int:
+    def _change_label(self, document: dict[str, Any], model_id: int, version_id: int | None) -> int:
         """Set a label to a value that it was given later than the present one, as after a restored backup."""
         values = {
             name: value for name, value in _row(SQLLabel, document).items() if name in ("value", "by", "at")
@@ -177,9 +197,30 @@ class JournalRestoration:
     def _add_derivation(self, document: dict[str, Any]) -> int:
         parent = select(SQLVersion.id).join(SQLModel)
         same = (SQLModel.name == document["parent_model"], SQLVersion.identity == document["parent_identity"])
-        return self._add_to_version(
+        added = self._add_to_version(
             SQLDerivation, document, parent_id=self._session.scalar(parent.where(*same))
         )
+        return added or self._change_derivation(document)
+
+    def _change_derivation(self, document: dict[str, Any]) -> int:
+        """Set how a version is derived from the same parent, if that was said later, as after a restored backup."""
+        version_id = self._version_id(document["model"], document["number"])
+        same = (SQLDerivation.version_id == version_id, SQLDerivation.parent == document["parent"])
+        names = ("relation", "automatic", "by", "at")
+        values = {name: value for name, value in _row(SQLDerivation, document).items() if name in names}
+        older = SQLDerivation.at < moment(document["at"])
+        return self._count(update(_table(SQLDerivation)).where(*same, older).values(values))
+
+    def _add_retention_policy(self, document: dict[str, Any]) -> int:
+        """Set a policy, unless there is a later one; one of a deleted model would hold for the next of its name."""
+        scope = document["scope"]
+        if "/" in scope and self._session.scalar(select(SQLModel.id).where(SQLModel.name == scope)) is None:
+            return 0
+        if self._insert(SQLRetentionPolicy, document):
+            return 1
+        older = (SQLRetentionPolicy.scope == scope, SQLRetentionPolicy.at < moment(document["at"]))
+        values = _row(SQLRetentionPolicy, document)
+        return self._count(update(_table(SQLRetentionPolicy)).where(*older).values(values))
 
     def _add_to_version(self, of: type[Base], document: dict[str, Any], **references: Any) -> int:
         """Insert a row of a version, unless the version was deleted."""
@@ -191,11 +232,13 @@ class JournalRestoration:
 
     def _add_alias(self, document: dict[str, Any]) -> int:
         """Add an alias that never moved; `add_moves` moves it to where it was."""
-        model_id = self._model_id(document["model"])
+        if (model_id := self._model_id(document["model"])) is None:
+            return 0
         return self._insert(SQLAlias, {"name": document["name"], "moves": 0}, model_id=model_id)
 
     def _add_policy(self, document: dict[str, Any]) -> int:
-        model_id = self._model_id(document["model"])
+        if (model_id := self._model_id(document["model"])) is None:
+            return 0
         if self._insert(SQLPolicy, document, model_id=model_id):
             return 1
         older = (SQLPolicy.model_id == model_id, SQLPolicy.revision < document["revision"])
@@ -233,9 +276,16 @@ class JournalRestoration:
         exists = self._session.scalar(_HAS_AUDIT_ENTRY, named)
         return 0 if exists else self._insert(SQLAuditEntry, document)
 
-    def _model_id(self, name: str) -> int:
+    def _model_id(self, name: str) -> int | None:
+        """Return a model's id, added if needed; None if it was deleted and the journal does not know that yet."""
+        wanted = select(SQLModel.id).where(SQLModel.name == name)
+        found = self._session.scalar(wanted)
+        if found is not None:
+            return found
+        if TombstoneStore(self._session).model_deleted_at(name):
+            return None
         self._insert(SQLModel, {"name": name})
-        return self._session.execute(select(SQLModel.id).where(SQLModel.name == name)).scalar_one()
+        return self._session.execute(wanted).scalar_one()
 
     def _version_id(self, model: str, number: int, identity: str | None = None) -> int | None:
         statement = select(SQLVersion.id).join(SQLModel)

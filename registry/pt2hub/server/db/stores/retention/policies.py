@@ -52,6 +52,11 @@ _PULLED = text("""
     WHERE models.name = :model AND versions.number = :number
     ON CONFLICT (version_id) DO UPDATE SET pulled_on = excluded.pulled_on
     WHERE version_pulls.pulled_on < excluded.pulled_on""")
+_NEWEST = text("SELECT coalesce(max(id), 0) FROM versions")
+_COUNT_AS_PULLED = text("""
+    INSERT INTO version_pulls (version_id, pulled_on) SELECT id, current_date FROM versions WHERE id > :after
+    ON CONFLICT (version_id) DO UPDATE SET pulled_on = excluded.pulled_on
+    WHERE version_pulls.pulled_on < excluded.pulled_on""")
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,3 +164,11 @@ class RetentionStore:
             "most": limit,
         }
         return list(self._session.scalars(_EXPIRED, given))
+
+    def newest_version(self) -> int:
+        """Return the id of the version that was added last, 0 where there is none."""
+        return int(self._session.execute(_NEWEST).scalar_one())
+
+    def count_as_pulled(self, *, after: int) -> None:
+        """Record that all versions that were added after one were pulled today: when they were pulled last was lost."""
+        self._session.execute(_COUNT_AS_PULLED, {"after": after})

@@ -16,6 +16,7 @@ from pt2hub.server.db.stores.values import moment, stamp
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
+    from datetime import datetime
 
     from sqlalchemy import ColumnElement, Table
     from sqlalchemy.orm import Session
@@ -129,6 +130,13 @@ class TombstoneStore:
     def named(self, kind: str, name: str) -> Tombstone | None:
         """Return the newest tombstone of a kind and name."""
         return self._newest(SQLTombstone.kind == kind, SQLTombstone.name == name)
+
+    def model_deleted_at(self, name: str) -> datetime | None:
+        """Return when a model was deleted last."""
+        statement = select(func.max(SQLTombstone.at)).where(
+            SQLTombstone.kind == "model", SQLTombstone.name == name
+        )
+        return self._session.scalar(statement)
 
     def of_artifact(self, digest: str) -> Tombstone | None:
         """Return the tombstone of an artifact."""
