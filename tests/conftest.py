@@ -10,6 +10,7 @@ import structlog
 
 from pt2hub.client.config import cpu_level_limit
 from pt2hub_workers.sandbox import at_level
+from support import statements
 
 pytest_plugins = [
     "support.attempts",
@@ -48,6 +49,8 @@ structlog.configure(
         structlog.dev.ConsoleRenderer(exception_formatter=structlog.dev.plain_traceback),
     ]
 )
+
+statements.share()
 
 # Torch in the test processes themselves is held to the level that PT2HUB_CPU_LEVEL names, as in workers' children.
 os.environ.update(at_level(cpu_level_limit()))

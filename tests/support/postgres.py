@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import threading
 import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -16,6 +17,7 @@ from pt2hub.server.db.worker_role import DEFAULT_ROLE
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from typing import Any
 
 _numbers = itertools.count(1)
 MAX_USES = 40
@@ -89,6 +91,7 @@ def create_database(postgres: EmbeddedPostgres, *, template: str = "template1") 
 
 def drop_database(postgres: EmbeddedPostgres, url: str) -> None:
     """Drops a test's database: a thousand of them fill ten gigabytes."""
+    CONSOLE.close()
     with psycopg.connect(postgres.url, autocommit=True) as connection:
         connection.execute(f"DROP DATABASE {_name(url)} WITH (FORCE)")
 
@@ -190,6 +193,47 @@ class DatabasePool:
         return self.postgres.url.replace("/pt2hub?", f"/{name}?")
 
 
+class Console:
+    """A connection to the database of the present test, for its own statements: opening one takes longer than most of them."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._url = ""
+        self._connection: psycopg.Connection[tuple[Any, ...]] | None = None
+
+    def run(self, url: str, statement: str, values: tuple[Any, ...]) -> list[tuple[Any, ...]]:
+        """Run a statement in a transaction of its own; return its rows, if it has any."""
+        with self._lock:
+            try:
+                cursor = self._connect(url).execute(statement.encode(), values)
+            except psycopg.OperationalError:
+                if self._connection and not self._connection.closed:
+                    raise
+                cursor = self._connect(url).execute(statement.encode(), values)  # a test cut all connections
+            return cursor.fetchall() if cursor.description else []
+
+    def close(self) -> None:
+        """Close the connection, so that its database can be emptied, copied or dropped."""
+        with self._lock:
+            self._close()
+
+    def _connect(self, url: str) -> psycopg.Connection[tuple[Any, ...]]:
+        if self._connection is None or self._connection.closed or url != self._url:
+            self._close()
+            # Nothing is prepared: tests change tables between two equal statements.
+            self._connection = psycopg.connect(url, autocommit=True, prepare_threshold=None)
+            self._url = url
+        return self._connection
+
+    def _close(self) -> None:
+        if self._connection is not None:
+            self._connection.close()
+        self._connection = None
+
+
+CONSOLE = Console()
+
+
 def _wait_until_quiet(connection: psycopg.Connection[tuple[object, ...]], name: str) -> bool:
     """Return whether no connection to a database is left, after some time where need be."""
     deadline = time.monotonic() + QUIET_TIMEOUT_S
@@ -213,4 +257,5 @@ def migrated_url(database_pool: DatabasePool) -> Iterator[str]:
     """URL of a migrated, empty database of its own."""
     url, uses = database_pool.take()
     yield url
+    CONSOLE.close()
     database_pool.give_back(url, uses + 1)

@@ -8,7 +8,6 @@ from datetime import timedelta
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-import psycopg
 import pytest
 from sqlalchemy import Engine, event
 
@@ -41,6 +40,7 @@ from pt2hub.server.db.queue import BuildQueue
 from pt2hub.server.services.blobs.blob_writes import BlobChunk
 from pt2hub.server.services.publishing.version_files import NewFile
 from support.artifacts import a_config
+from support.postgres import CONSOLE
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -139,9 +139,7 @@ class Registry:
 
     def sql(self, statement: str, *values: Any) -> list[tuple[Any, ...]]:
         """Runs SQL behind the services' back."""
-        with psycopg.connect(self.database_url, autocommit=True) as connection:
-            cursor = connection.execute(statement, values)
-            return cursor.fetchall() if cursor.description else []
+        return CONSOLE.run(self.database_url, statement, values)
 
     def worker(self, name: str, target: str = V4, **changes: Any) -> str:
         """A live worker."""

@@ -48,6 +48,7 @@ from pt2hub.server.api.resources import (
     webhooks,
     workers,
 )
+from pt2hub.server.api.url_rules import LazyRule
 from pt2hub.server.api.visitors import visitor
 from pt2hub.version import __version__
 from pt2hub.wire.compatibility import VERSION_HEADER, check_client
@@ -121,6 +122,7 @@ def create_app(container: Container, config: ServerConfig) -> Flask:
         doc_ui=False,
         static_folder=None,
     )
+    app.url_rule_class = LazyRule
     app.config["MAX_CONTENT_LENGTH"] = DEFAULT_BODY_BYTES
     attach(app, Context(container, config))
     if config.provider:
