@@ -25,7 +25,7 @@ This package imports nothing else from pt2hub and is independent of transport: t
     |   |   +-- IdTokenRejected (IdTokenWrongIssuer, IdTokenWrongAudience, IdTokenExpired, IdTokenSignature)
     |   +-- SignInUnavailable, AuthorizationPending (SlowDown), DeviceCodeExpired
     |   +-- Conflict
-    |   |   +-- AliasMoved, AliasNotMoved, NotReady, NotMeasured, BuildActive, BuildOver, UploadIncomplete
+    |   |   +-- AliasMoved, AliasNotMoved, NotReady, NotMeasured, BuildActive, BuildOver, UploadIncomplete, ReindexDue
     |   |   +-- PromotionCheckFailed, PolicyChanged
     |   |   +-- LabelChanged, LabelImmutable, LineageCycle
     |   |   +-- VersionYanked, VersionInUse, StillNeeded, DigestRefused, CollectionRefused, FileFixed
@@ -171,6 +171,7 @@ from pt2hub.errors.usage import (
     QuotaExceeded,
     RangeNotSatisfiable,
     RebuildDiffers,
+    ReindexDue,
     SandboxUnavailable,
     SchemaNewer,
     SchemaOlder,
@@ -307,6 +308,7 @@ __all__ = [
     "RateLimited",
     "RebuildDiffers",
     "ReceiverUnreachable",
+    "ReindexDue",
     "RequestTimeout",
     "ResolutionExpired",
     "SandboxUnavailable",

@@ -155,6 +155,12 @@ class Conflict(UsageError):
     code = "conflict"
 
 
+class ReindexDue(Conflict):
+    """The database lacks versions that the storage has, whose numbers would be given again."""
+
+    code = "reindex_due"
+
+
 class AliasMoved(Conflict):
     """The alias was moved by someone else in the meantime."""
 

@@ -56,6 +56,7 @@ from pt2hub.server.services.operations.key_audits import KeyAuditService
 from pt2hub.server.services.operations.maintenance import ABANDONED_AFTER_S, HourlyTask, MaintenanceService
 from pt2hub.server.services.operations.reindex import ReindexService
 from pt2hub.server.services.operations.statistics import StatisticsService
+from pt2hub.server.services.operations.storage_acquaintance import StorageAcquaintanceService
 from pt2hub.server.services.operations.storage_check import StorageCheckService
 from pt2hub.server.services.operations.usage import UsageService
 from pt2hub.server.services.operations.workers import WorkerService
@@ -262,6 +263,7 @@ class Container:
         self.key_audits = KeyAuditService(sessions, self.storage)
         self.journal = JournalService(sessions, self.storage)
         self.reindex = ReindexService(sessions, self.storage, queue)
+        self.storage_acquaintance = StorageAcquaintanceService(sessions, self.storage)
         self.heal = HealService(sessions, self.blobs, self.damage, self.rebuilds)
         self.storage_check = StorageCheckService(sessions, self.storage)
         self.statistics = StatisticsService(sessions, heartbeat_timeout=timeout)
@@ -283,6 +285,7 @@ class Container:
                 self.forced_deletion.remove_left,
                 HourlyTask(lambda: self.storage.sweep(ABANDONED_AFTER_S)),
                 HourlyTask(self.retention.note_running),
+                HourlyTask(self.storage_acquaintance.check),
                 HourlyTask(self.web_sessions.sweep),
                 HourlyTask(self.devices.sweep),
                 HourlyTask(self.rate_limits.sweep),

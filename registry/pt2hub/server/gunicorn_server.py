@@ -111,6 +111,7 @@ def _try_storage(container: Container) -> None:
     """Check the storage. An unavailable one does not prevent the start, since most reads do not need it."""
     try:
         container.health.check_storage()
+        container.storage_acquaintance.check()
     except TransientError as error:
         _log.warning("not ready: the storage has not been checked yet", code=error.code, error=error.message)
 

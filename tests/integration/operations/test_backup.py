@@ -19,6 +19,7 @@ from pt2hub.errors import (
     Conflict,
     InvalidInput,
     NotFound,
+    ReindexDue,
     SchemaNewer,
     SchemaOlder,
     StorageUnavailable,
@@ -77,6 +78,9 @@ def test_a_restored_database_answers_as_the_one_that_was_backed_up(
         again = Registry(other, str(empty.database_url))
         jobs = "SELECT count(*) FROM procrastinate_jobs"
         assert again.sql(jobs) == registry.sql(jobs)
+        with pytest.raises(ReindexDue):
+            published(again)
+        other.reindex.reindex()
         published(again)  # sequences go on
         with pytest.raises(psycopg.errors.InsufficientPrivilege):  # triggers are back
             again.sql("DELETE FROM audit_log")
@@ -325,6 +329,7 @@ def test_a_version_that_got_the_number_of_a_deleted_one_stays(empty: ServerConfi
     backup.restore(str(empty.database_url), tmp_path / "backup")
     with open_container(empty, database_url=str(empty.database_url)) as other:
         again = Registry(other, str(empty.database_url))
+        again.sql("DELETE FROM server_settings WHERE name = 'reindex_unfinished'")
         again.sql("UPDATE versions SET number = 9 WHERE number = 1")
         later = published(again)
         again.sql("UPDATE versions SET number = 1 WHERE number = 10")

@@ -79,6 +79,7 @@ STATUS: dict[type[errors.Pt2hubError], HTTPStatus] = {
     errors.Conflict: HTTPStatus.CONFLICT,
     errors.AliasMoved: HTTPStatus.CONFLICT,
     errors.AliasNotMoved: HTTPStatus.CONFLICT,
+    errors.ReindexDue: HTTPStatus.CONFLICT,
     errors.LabelChanged: HTTPStatus.CONFLICT,
     errors.LabelImmutable: HTTPStatus.CONFLICT,
     errors.LineageCycle: HTTPStatus.CONFLICT,

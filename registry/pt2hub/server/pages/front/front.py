@@ -94,7 +94,12 @@ def _activity(query: ModelQuery) -> dict[str, Any] | None:
         compose_needs(attention)[:_MAX_ALL_NEEDS] if query.all == "1" else pick_needs(attention, _MAX_NEEDS)
     )
     return {
-        "answer": compose_answer(attention, has_models=totals is None or totals.models > 0),
+        "answer": compose_answer(
+            attention,
+            has_models=totals is None or totals.models > 0,
+            is_reindex_due=(is_reindex_due := container().storage_acquaintance.is_due()),
+        ),
+        "is_reindex_due": is_reindex_due,
         "needs": needs,
         "more": attention.count - len(needs),
         "totals": totals,

@@ -12,6 +12,7 @@ from pt2hub.server.blobs.keys import StorageKey
 from pt2hub.server.db.stores.blobs.blobs import BlobStore
 from pt2hub.server.db.stores.publishing.versions import NewVersion, StoredVersion, VersionStore
 from pt2hub.server.services.publishing.submission_validation import ValidSubmission, file_path, not_uploaded
+from pt2hub.server.services.reindexing import check_reindexed
 
 if TYPE_CHECKING:
     from sqlalchemy.orm import Session
@@ -60,6 +61,7 @@ def _find_or_add(
             return EnsuredVersion(found)
         versions.set_settings(found.id, settings)
         return EnsuredVersion(replace(found, settings=settings), replaced=found.settings)
+    check_reindexed(session, spec.model)
     new = NewVersion(
         identity=identity,
         spec=spec.canonical(),

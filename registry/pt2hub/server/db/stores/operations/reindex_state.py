@@ -12,7 +12,9 @@ if TYPE_CHECKING:
 REINDEX_SETTING = "reindex_unfinished"
 _RUNNING = "running"
 REINDEX_DUE = "restored"
-"""The state of a database that was restored from a backup: what was added since then has no references."""
+"""The state of a database that was restored from a backup, or is new beside a storage that is not: it lacks rows."""
+_STORAGE_KNOWN = "storage_known"
+"""The setting of a database that has what its storage had when it was new."""
 
 
 class ReindexState:
@@ -22,8 +24,25 @@ class ReindexState:
         self._settings = SettingStore(session)
 
     def begin(self) -> None:
-        """Record that a reindex runs: blobs have rows and may lack references until it ends."""
-        self._settings.put(REINDEX_SETTING, _RUNNING)
+        """Record that a reindex runs: blobs have rows and may lack references until it ends. What is due remains so."""
+        if not self.is_due():
+            self._settings.put(REINDEX_SETTING, _RUNNING)
+
+    def require(self) -> None:
+        """Record that one is due: the database lacks what the storage has."""
+        self._settings.put(REINDEX_SETTING, REINDEX_DUE)
+
+    def is_due(self) -> bool:
+        """Return whether the database lacks what the storage has, until a reindex has ended."""
+        return self._settings.get(REINDEX_SETTING) == REINDEX_DUE
+
+    def knows_storage(self) -> bool:
+        """Return whether the database is not new to its storage."""
+        return self._settings.get(_STORAGE_KNOWN) is not None
+
+    def know_storage(self) -> None:
+        """Record that the database has what its storage has."""
+        self._settings.put(_STORAGE_KNOWN, "yes")
 
     def has_ended(self) -> bool:
         """Return whether one has ended since the last one began and since a backup was restored."""
@@ -35,6 +54,7 @@ class ReindexState:
         Args:
             losses: How many documents it could not read; what they name has no references.
         """
+        self.know_storage()
         if losses:
             self._settings.put(REINDEX_SETTING, str(losses))
         else:
