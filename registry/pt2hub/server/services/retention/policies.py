@@ -177,12 +177,20 @@ class RetentionService:
                 return 0
             store = RetentionStore(session)
             governed = [(model, policy) for model in store.governed() if (policy := store.effective(model))]
-        return sum(self._run(model, policy) for model, policy in governed)
+        return sum(self._attempt(model, policy) for model, policy in governed)
 
     def note_running(self) -> None:
         """Note that a server runs, which records pulls; a maintenance task."""
         with self._sessions.begin() as session:
             PullHistory(session).note()
+
+    def _attempt(self, model: str, policy: StoredRetention) -> int:
+        """Apply a model's policy; what fails must not keep other models' policies and the collector from their turn."""
+        try:
+            return self._run(model, policy)
+        except Pt2hubError as error:
+            _log.warning("a retention policy was not applied", model=model, error=str(error))
+            return 0
 
     def _run(self, model: str, policy: StoredRetention) -> int:
         """Delete what a model's policy does not keep, a bounded number of versions; return how many."""
