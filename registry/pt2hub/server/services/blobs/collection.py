@@ -75,8 +75,9 @@ class BlobCollection:
             found = GarbageStore(session).unprotected() if losses == 0 else None
         if losses is None:
             raise CollectionRefused(
-                "Nothing was collected: a reindex has not ended, so that blobs lack references",
-                hint="Wait for it. If it was interrupted, run pt2hub admin reindex, and collect again.",
+                "Nothing was collected: a reindex has not ended, or a backup was restored and none was run since, so that "
+                "blobs lack references",
+                hint="Wait for it. If none runs, run pt2hub admin reindex, and collect again.",
             )
         if losses:
             raise CollectionRefused(

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from sqlalchemy.orm import Session
 
 _SETTING = "reindex_unfinished"
-_RUNNING = "running"
+_RUNNING, _RESTORED = "running", "restored"
 
 
 class ReindexState:
@@ -22,6 +22,10 @@ class ReindexState:
     def begin(self) -> None:
         """Record that a reindex runs: blobs have rows and may lack references until it ends."""
         self._settings.put(_SETTING, _RUNNING)
+
+    def require(self) -> None:
+        """Record that a backup was restored: what refers to blobs, and aliases, may be older than the storage."""
+        self._settings.put(_SETTING, _RESTORED)
 
     def end(self, losses: int) -> None:
         """Record that it ended.
@@ -35,6 +39,6 @@ class ReindexState:
             self._settings.remove(_SETTING)
 
     def losses(self) -> int | None:
-        """Return how many documents the last reindex could not read, None if it has not ended."""
+        """Return how many documents the last reindex could not read, None if it has not ended, or a restore needs one."""
         value = self._settings.get(_SETTING) or "0"
         return int(value) if value.isdecimal() else None
