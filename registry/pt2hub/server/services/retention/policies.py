@@ -242,8 +242,7 @@ def _list_pauses(session: Session) -> list[str]:
     if ReindexState(session).losses() == 0:
         return []
     return [
-        "no policy deletes anything: aliases may be missing, since a reindex is not complete, or a backup was restored and none "
-        "was run since: pt2hub admin reindex"
+        "no policy deletes anything: aliases may be missing until pt2hub admin reindex has ended and could read everything"
     ]
 
 
