@@ -71,7 +71,7 @@ def restore_backup(config: ServerConfig, source: str) -> RestoredBackup:
     """Restore a backup into the empty database of the settings, and upgrade it.
 
     What was deleted after the backup, according to the storage, is deleted again. If the storage has no journal, as a copy
-    that lacks it, it gets one.
+    that lacks it, it gets one. Nothing is collected, nor deleted by policies, before a reindex.
 
     Args:
         source: A file, or `s3://bucket/key`.
@@ -90,6 +90,7 @@ def restore_backup(config: ServerConfig, source: str) -> RestoredBackup:
     with _source(source) as path, admin.open_database(config) as database_url:
         restored = backup.restore(database_url, path)
     with admin.open_services(config) as container:
+        container.retention.note_restore()
         container.journal.mark_missing()
         deleted, unreadable = container.reindex.apply_tombstones(by=operator())
     return RestoredBackup(restored, tuple(deleted), unreadable)

@@ -21,6 +21,7 @@ class CollectionReport:
         waiting_bytes: Their size.
         orphans: Objects that a crash or a late writer had left behind, found by listing and removed.
         unknown: Objects without a row, which stay: `pt2hub admin reindex` adds rows for them.
+        stuck: Objects that the storage refused to remove; later runs try again.
         listed: Objects that were listed.
         stored_bytes: Size of all stored blobs after it.
         referenced_bytes: Size of what artifacts refer to, each blob counted for each artifact.
@@ -38,6 +39,7 @@ class CollectionReport:
     waiting_bytes: int = 0
     orphans: int = 0
     unknown: int = 0
+    stuck: int = 0
     listed: int = 0
     stored_bytes: int = 0
     referenced_bytes: int = 0

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import threading
 from datetime import timedelta
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import psycopg
@@ -11,7 +13,7 @@ import pytest
 
 from pt2hub.domain.digests import digest_bytes
 from pt2hub.domain.storage import CollectionSchedule
-from pt2hub.errors import BlobGone, CollectionRefused
+from pt2hub.errors import BlobGone, CollectionRefused, StorageUnavailable
 from pt2hub.server.blobs.keys import StorageKey
 from pt2hub.server.blobs.local import LocalStorage
 from pt2hub.server.db import engine as engines
@@ -21,8 +23,7 @@ from pt2hub.server.services.blobs.blob_writes import BlobChunk, BlobService
 from pt2hub.server.services.blobs.collection import BlobCollection, CollectorService
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
+    from collections.abc import Iterator, Sequence
     from typing import Any
 
 NOW = timedelta()
@@ -237,3 +238,43 @@ def test_a_reindex_that_begins_beside_a_collection_stops_its_marks(
     bench.sql("INSERT INTO server_settings (name, value) VALUES ('reindex_unfinished', 'running')")
     assert list(marks) == []
     assert bench.sql("SELECT count(*) FROM blobs WHERE state = 'stored'") == [(2,)]
+
+
+def test_an_object_that_cannot_be_removed_does_not_keep_the_others(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    keys = bench.store(*(b"%d" % number for number in range(6)))
+    locked, remove = {sorted(keys)[1].digest}, LocalStorage.remove
+
+    def refuse(storage: LocalStorage, asked: Sequence[StorageKey]) -> None:
+        if locked.intersection(key.digest for key in asked):
+            raise StorageUnavailable
+        remove(storage, asked)
+
+    monkeypatch.setattr(LocalStorage, "remove", refuse)
+    report = bench.service().collect(grace=NOW)
+    assert (report.removed, report.stuck, report.waiting) == (5, 1, 1)
+    bench.sql("UPDATE blobs SET state = 'deleted'")  # as a leftover that the listing finds
+    assert bench.service().collect(grace=NOW).stuck == 1
+    locked.clear()
+    assert bench.service().collect(grace=NOW).orphans == 1
+    locked.update(key.digest for key in bench.store(*(b"x%d" % number for number in range(6))))
+    with pytest.raises(StorageUnavailable):  # it is away
+        bench.service().collect(grace=NOW)
+
+
+def test_a_file_that_cannot_be_removed_keeps_no_other_file(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    keys = sorted(bench.store(b"a", b"b", b"c"))
+    unlink = Path.unlink
+
+    def refuse(path: Path, *, missing_ok: bool = False) -> None:
+        if path.name == Path(keys[0].path).name:
+            raise PermissionError(errno.EACCES, "Permission denied")
+        unlink(path, missing_ok=missing_ok)
+
+    monkeypatch.setattr(Path, "unlink", refuse)
+    with pytest.raises(StorageUnavailable):
+        bench.storage.remove(keys)
+    assert [bench.storage.size(key) for key in keys] == [1, None, None]

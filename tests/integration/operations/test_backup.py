@@ -16,6 +16,7 @@ from pt2hub.domain.digests import digest_bytes
 from pt2hub.domain.tokens import Actor
 from pt2hub.errors import (
     BadConfiguration,
+    CollectionRefused,
     Conflict,
     InvalidInput,
     NotFound,
@@ -26,6 +27,7 @@ from pt2hub.errors import (
 )
 from pt2hub.server.api.app import create_app
 from pt2hub.server.backups import RestoredBackup, restore_backup, write_backup
+from pt2hub.server.blobs.keys import StorageKey
 from pt2hub.server.container import open_container
 from pt2hub.server.db import backup, migrations
 from support.answers import answers, differences
@@ -307,6 +309,35 @@ def test_what_was_deleted_after_the_backup_stays_deleted(
         assert other.aliases.alias(MODEL, "prod") == known, "its later moves came from the journal"
         other.collector.collect(grace=timedelta())
         assert other.storage_check.check().findings == ()
+
+
+def test_nothing_is_collected_or_deleted_by_policy_between_a_restore_and_its_reindex(
+    container: Container, config: ServerConfig, empty: ServerConfig, tmp_path: Path
+) -> None:
+    registry, data = Registry(container, str(config.database_url)), WEIGHTS % 9
+    for _ in range(3):
+        published(registry)
+    move(registry, 3, None)
+    container.retention.put(MODEL, last=1, by=ADA)
+    registry.blob(data)  # uploaded before the backup, published after it
+    write_backup(config, str(tmp_path / "backup"))
+    move(registry, 1, 3)
+    view = registry.submit(source={"factory": "torchvision.models:resnet18", "seed": 9})
+    registry.published(view, code=b"code 9", key="key 9", weights_data=data)
+    container.journal.write()
+
+    restore_backup(empty, str(tmp_path / "backup"))
+    with open_container(empty, database_url=str(empty.database_url)) as other:
+        Registry(other, str(empty.database_url)).sql("DELETE FROM blob_leases")
+        with pytest.raises(CollectionRefused, match="a backup was restored"):
+            other.collector.collect(grace=timedelta())
+        assert other.retention.run() == 0
+        assert "pt2hub admin reindex" in other.retention.preview(MODEL, by=ADA).notes[0]
+        other.reindex.reindex()
+        other.retention.run()
+        other.collector.collect(grace=timedelta())
+        assert {version.number for version in other.catalog.versions(MODEL).versions} == {1, 3, 4}
+        assert other.damage.open(StorageKey.blob(digest_bytes(data)))[1] == len(data)
 
 
 def test_a_reindex_deletes_what_a_restore_could_not(

@@ -262,3 +262,22 @@ def test_a_pull_that_was_not_recorded_is_recorded_by_the_next_one(
 
 def _refuse(*_: object) -> None:
     raise DatabaseReadOnly
+
+
+def test_a_policy_that_fails_does_not_keep_others_from_their_turn(
+    registry: Registry, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for _ in range(3):
+        published(registry)
+    registry.submit(model="vision/another")
+    for model in (MODEL, "vision/another"):
+        registry.services.retention.put(model, last=1, by=ADMIN)
+    expired = RetentionStore.expired
+
+    def fail_for_another(store: RetentionStore, model: str, *given: Any, **options: Any) -> list[int]:
+        if model == "vision/another":
+            raise DatabaseReadOnly
+        return expired(store, model, *given, **options)
+
+    monkeypatch.setattr(RetentionStore, "expired", fail_for_another)
+    assert registry.services.retention.run() == 2

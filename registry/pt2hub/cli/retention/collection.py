@@ -96,6 +96,10 @@ def _print_report(out: Console, report: CollectionReport, *, is_grace_given: boo
     if report.waiting:
         waiting = f"{format_count(report.waiting, 'marked blob')} ({format_bytes(report.waiting_bytes)})"
         out.print(f"{waiting} can still be read by presigned URLs; a later collection removes them.")
+    if report.stuck:
+        out.print(
+            f"{format_count(report.stuck, 'object')} could not be removed: the server's log names them; later collections try again."
+        )
     if report.unknown:
         out.print(
             f"{format_count(report.unknown, 'object')} without a row stay: pt2hub admin reindex adds rows for them."

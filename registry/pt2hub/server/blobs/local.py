@@ -104,10 +104,16 @@ class LocalStorage:
 
     def remove(self, keys: Sequence[StorageKey]) -> None:
         """See `BlobRemover.remove`. Readers that have a file open read it to its end."""
+        refused = None
         for key in keys:
             path = self._root / key.exact.path
-            with os_errors(path):
-                path.unlink(missing_ok=True)
+            try:
+                with os_errors(path):
+                    path.unlink(missing_ok=True)
+            except StorageUnavailable as error:  # as with S3, one that stays keeps no other
+                refused = refused or error
+        if refused:
+            raise refused
 
     def free(self) -> int | None:
         """See `Measures.free`."""

@@ -124,7 +124,11 @@ class BlobRemover(Protocol):
     """A storage that can remove objects; only server processes have the rights for it."""
 
     def remove(self, keys: Sequence[StorageKey]) -> None:
-        """Remove objects of exactly the generations that the keys name; missing ones are ignored."""
+        """Remove objects of exactly the generations that the keys name; missing ones are ignored.
+
+        Raises:
+            StorageUnavailable: It does not answer, or refused to remove one; others may be removed.
+        """
         ...
 
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 import structlog
 
 from pt2hub.domain.codec import encode
-from pt2hub.errors import CollectionRefused
+from pt2hub.errors import CollectionRefused, StorageUnavailable
 from pt2hub.rendering.quantities import format_count
 from pt2hub.server.blobs.ports import PresignedTransfers
 from pt2hub.server.db.stores.blobs.collections import PATIENT, CollectionStore
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from pt2hub.domain.storage import CollectionSchedule, Kind
+    from pt2hub.server.blobs.keys import StorageKey
     from pt2hub.server.blobs.ports import Storage
     from pt2hub.server.db.engine import Sessions
     from pt2hub.server.db.stores.blobs.garbage import Garbage
@@ -39,6 +40,8 @@ if TYPE_CHECKING:
 
 _BATCH = 1000
 """Rows of a transaction, and objects of a request to S3."""
+_MAX_STUCK = 3
+"""Objects in a row that cannot be removed: then the storage is away, and each would wait for its time-outs."""
 _KINDS: tuple[Kind, ...] = ("blobs", "manifests")
 _SCHEDULE, _OPERATOR = "schedule", "operator"
 _log = structlog.get_logger(__name__)
@@ -118,36 +121,69 @@ class BlobCollection:
             yield found
             after = found[-1].key
 
-    def remove(self, garbage: Sequence[Garbage]) -> None:
+    def remove(self, garbage: Sequence[Garbage]) -> list[Garbage]:
         """Remove the objects of marked blobs; missing ones are ignored.
 
         Of blobs that a forced deletion refuses nothing stays in quarantine either.
+
+        Returns:
+            Those whose objects are gone: the storage may refuse single ones.
         """
+        stuck = self._remove_objects([item.key for item in garbage])
+        garbage = [item for item in garbage if item.key not in stuck]
         keys = [item.key for item in garbage]
-        self._storage.remove(keys)
         with self._sessions.begin() as session:
             refused = TombstoneStore(session).refused_among([key.digest for key in keys])
         empty_quarantine(self._storage, [key for key in keys if (key.kind, key.digest) in refused])
+        return garbage
 
     def finish(self, garbage: Sequence[Garbage]) -> list[int]:
         """Turn the marks of removed blobs into tombstones; return the sizes of those that this call turned."""
         with self._sessions.begin() as session:
             return GarbageStore(session).finish([item.key for item in garbage])
 
-    def sweep(self) -> Iterator[tuple[int, int, int]]:
+    def sweep(self) -> Iterator[tuple[int, int, int, int]]:
         """List the storage and remove dead objects.
 
         Yields:
-            The numbers of objects listed, removed, and without a row, of each batch.
+            The numbers of objects listed, removed, without a row, and that the storage did not remove, of each batch.
         """
         for kind in _KINDS:
             keys = iter(self._storage.keys(kind))
             while batch := list(islice(keys, _BATCH)):
                 with self._sessions.begin() as session:
                     found = GarbageStore(session).dead(batch, readable=self._readable)
-                if found.dead:
-                    self._storage.remove(found.dead)
-                yield len(batch), len(found.dead), len(found.unknown)
+                stuck = self._remove_objects(found.dead)
+                yield len(batch), len(found.dead) - len(stuck), len(found.unknown), len(stuck)
+
+    def _remove_objects(self, keys: Sequence[StorageKey]) -> set[StorageKey]:
+        """Remove objects; return those that the storage refuses to remove, which must not keep the others.
+
+        Raises:
+            StorageUnavailable: It refuses several in a row, or does not answer.
+        """
+        if not keys:
+            return set()
+        try:
+            self._storage.remove(keys)
+        except StorageUnavailable:
+            return self._remove_each(keys)
+        return set()
+
+    def _remove_each(self, keys: Sequence[StorageKey]) -> set[StorageKey]:
+        stuck: set[StorageKey] = set()
+        in_a_row = 0
+        for key in keys:
+            try:
+                self._storage.remove([key])
+                in_a_row = 0
+            except StorageUnavailable as error:
+                stuck.add(key)
+                in_a_row += 1
+                if in_a_row == _MAX_STUCK:
+                    raise
+                _log.warning("an object was not removed", path=key.path, error=str(error))
+        return stuck
 
 
 class CollectorService:
@@ -268,16 +304,18 @@ def _reports(steps: BlobCollection) -> Iterator[CollectionReport]:
         size = report.marked_bytes + sum(item.size for item in marked)
         yield (report := replace(report, marked=report.marked + len(marked), marked_bytes=size))
     for batch in steps.marked():
-        steps.remove(batch)
-        sizes = steps.finish(batch)
+        gone = steps.remove(batch)
+        sizes = steps.finish(gone)
         removed, size = report.removed + len(sizes), report.removed_bytes + sum(sizes)
-        yield (report := replace(report, removed=removed, removed_bytes=size))
-    for listed, dead, unknown in steps.sweep():
+        stuck = report.stuck + len(batch) - len(gone)
+        yield (report := replace(report, removed=removed, removed_bytes=size, stuck=stuck))
+    for listed, dead, unknown, stuck in steps.sweep():
         yield (
             report := replace(
                 report,
                 listed=report.listed + listed,
                 orphans=report.orphans + dead,
                 unknown=report.unknown + unknown,
+                stuck=report.stuck + stuck,
             )
         )

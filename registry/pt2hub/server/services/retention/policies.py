@@ -172,17 +172,31 @@ class RetentionService:
         """
         self.note_running()
         with self._sessions.begin() as session:
-            if _list_pauses(session):
-                _log.warning("retention policies are paused: the last reindex is not complete")
+            if pauses := _list_pauses(session):
+                _log.warning("retention policies are paused", reason=pauses[0])
                 return 0
             store = RetentionStore(session)
             governed = [(model, policy) for model in store.governed() if (policy := store.effective(model))]
-        return sum(self._run(model, policy) for model, policy in governed)
+        return sum(self._attempt(model, policy) for model, policy in governed)
 
     def note_running(self) -> None:
         """Note that a server runs, which records pulls; a maintenance task."""
         with self._sessions.begin() as session:
             PullHistory(session).note()
+
+    def note_restore(self) -> None:
+        """Note that a backup was restored: later pulls are unknown, as are references and aliases until a reindex."""
+        with self._sessions.begin() as session:
+            PullHistory(session).begin()
+            ReindexState(session).require()
+
+    def _attempt(self, model: str, policy: StoredRetention) -> int:
+        """Apply a model's policy; what fails must not keep other models' policies and the collector from their turn."""
+        try:
+            return self._run(model, policy)
+        except Pt2hubError as error:
+            _log.warning("a retention policy was not applied", model=model, error=str(error))
+            return 0
 
     def _run(self, model: str, policy: StoredRetention) -> int:
         """Delete what a model's policy does not keep, a bounded number of versions; return how many."""
@@ -227,7 +241,9 @@ def _list_pauses(session: Session) -> list[str]:
     """Return in words why no policy deletes anything now."""
     if ReindexState(session).losses() == 0:
         return []
-    return ["no policy deletes anything: the last reindex is not complete, so that aliases may be missing"]
+    return [
+        "no policy deletes anything: aliases may be missing until pt2hub admin reindex has ended and could read everything"
+    ]
 
 
 def _notes(session: Session, model: str, policy: StoredRetention | None) -> list[str]:
