@@ -56,7 +56,10 @@ def restore(
     if restored.deleted:
         lines.append(f"Deleted again, since the storage has their tombstones: {', '.join(restored.deleted)}.")
     lines += [f"unreadable: {digest}: {reason}" for digest, reason in restored.unreadable.items()]
-    lines.append("To add what was published since, run: pt2hub admin reindex")
+    lines.append(
+        "Before the server starts, add what was published and end what was ended since: pt2hub admin reindex. "
+        "Nothing is collected until then."
+    )
     emit(document, lambda out: out.print("\n".join(lines)))
 
 
