@@ -439,6 +439,8 @@ def test_a_restore_that_was_killed_is_not_started_with_and_is_done_again(
     for start in (migrations.upgrade, migrations.require):
         with pytest.raises(Conflict, match="did not end"):
             start(url)
+    with pytest.raises(Conflict, match="did not end"):
+        write_backup(empty, str(tmp_path / "half"))
     with psycopg.connect(url) as other:
         other.execute("SELECT pg_advisory_lock(%s)", [backup.RESTORE_LOCK])
         with pytest.raises(Conflict, match="Another process"):

@@ -121,3 +121,12 @@ def test_entries_keep_the_time_of_their_removal(registry: Registry) -> None:
     gone = JournalEntry("role", ("team", "reader", "*"), None, "2026-11-28T03:00:00Z")
     files.add([gone])
     assert gone in files.read({})
+
+
+def test_a_merge_keeps_the_removals_of_kinds_that_it_does_not_know(registry: Registry) -> None:
+    files = JournalFiles(registry.services.storage)
+    newer = JournalEntry("kind of a newer release", ("a",), None, "2026-11-28T03:00:00Z")
+    buried = JournalEntry("build", ("0123456789abcdef",), None, "2026-11-28T03:00:00Z")
+    files.add([newer, buried])
+    assert files.merge(max_files=1)
+    assert [entry for entry in files.read({}) if entry.document is None] == [newer]

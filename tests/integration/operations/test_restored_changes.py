@@ -10,7 +10,7 @@ import pytest
 
 from pt2hub.domain.people import Role
 from pt2hub.domain.tokens import Actor, Scope
-from pt2hub.errors import CollectionRefused
+from pt2hub.errors import CollectionRefused, Unauthorized
 from pt2hub.server.backups import restore_backup, write_backup
 from pt2hub.server.blobs.keys import StorageKey
 from pt2hub.server.container import open_container
@@ -238,3 +238,83 @@ def test_versions_whose_last_pull_was_lost_count_as_pulled(
         again.sql("UPDATE version_pulls SET pulled_on = pulled_on - 31")
         other.reindex.reindex(by=ADA)  # adds nothing: as a reindex of a database that lost nothing
         assert other.retention.run() == 1
+
+
+def test_tokens_and_people_whose_access_ended_after_a_backup_have_none(
+    live: Registry, config: ServerConfig, empty: ServerConfig, tmp_path: Path
+) -> None:
+    access = live.services.access
+    secrets = {name: access.create_token(name) for name in ("kept", "leaked", "old")}
+    person = """
+        INSERT INTO people (issuer, subject, name, full_name, email, groups)
+        VALUES ('https://idp.example', '1', 'bob', 'Bob', '', '{contractors}') RETURNING id
+    """
+    ((bob,),) = live.sql(person)
+    own = access.create_token("of bob")
+    live.sql("UPDATE api_tokens SET person_id = %s WHERE name = 'of bob'", bob)
+    live.sql(
+        "INSERT INTO web_sessions (sha256, person_id, expires_at) VALUES ('x', %s, now() + interval '1 day')",
+        bob,
+    )
+    write_backup(config, str(tmp_path / "backup"))
+    access.revoke("leaked", by=ADA)
+    (old,) = [token for token in access.tokens() if token.name == "old"]
+    live.services.token_management.rotate(old.id, overlap=timedelta(), by=ADA)
+    live.services.people.end("bob", by=ADA)
+    live.services.journal.write()
+    restore_backup(empty, str(tmp_path / "backup"))
+    with open_container(empty, database_url=str(empty.database_url)) as other:
+        again = Registry(other, str(empty.database_url))
+        other.reindex.reindex(by=ADA)
+        assert other.access.verify(secrets["kept"])
+        for secret in (secrets["leaked"], secrets["old"], own):
+            with pytest.raises(Unauthorized):
+                other.access.verify(secret)
+        assert again.sql("SELECT groups FROM people") == [([],)]
+        assert again.sql("SELECT count(*) FROM web_sessions") == [(0,)]
+        (leaked,) = [token for token in other.access.tokens() if token.name == "leaked"]
+        assert leaked.revoked_by == ADA.principal
+        other.access.create_token("leaked")
+        again.sql(
+            "UPDATE people SET groups = '{contractors}', signed_in_at = now()"
+        )  # the provider lets him in again
+        other.reindex.reindex(by=ADA)
+        assert again.sql("SELECT groups FROM people") == [(["contractors"],)]
+        assert [token.revoked_at for token in other.access.tokens() if token.name == "leaked"][-1] is None
+
+
+def test_a_token_that_got_the_number_of_a_revoked_one_stays(live: Registry, other: Registry) -> None:
+    live.services.access.create_token("ci")
+    live.services.access.revoke("ci", by=ADA)
+    live.services.journal.write()
+    secret = other.services.access.create_token("ci")
+    ids = [[token.id for token in each.services.access.tokens()] for each in (live, other)]
+    assert ids[0] == ids[1]
+    other.services.reindex.reindex(by=ADA)
+    assert other.services.access.verify(secret)
+
+
+def test_builds_that_ended_after_a_backup_are_not_built_again(
+    live: Registry, config: ServerConfig, empty: ServerConfig, tmp_path: Path
+) -> None:
+    cancelled, retried = (live.submit(model=f"{OTHER}{name}").builds[0].id for name in ("-a", "-b"))
+    write_backup(config, str(tmp_path / "backup"))
+    for build in (cancelled, retried):
+        live.services.builds.cancel(build, by=ADA)
+    live.services.journal.write()
+    live.services.builds.retry(retried, by=ADA)
+    live.services.journal.write()
+    before = live.services.builds.view(cancelled)
+    restore_backup(empty, str(tmp_path / "backup"))
+    with open_container(empty, database_url=str(empty.database_url)) as other:
+        again = Registry(other, str(empty.database_url))
+        other.reindex.reindex(by=ADA)
+        assert other.builds.view(cancelled).cancelled_by == before.cancelled_by
+        assert other.builds.view(cancelled).state == "cancelled"
+        assert other.builds.view(retried).state == "queued"
+        again.worker("w1")
+        assert other.builds.claim(cancelled, "w1") is None, "what its job does"
+        assert other.builds.claim(retried, "w1")
+        other.builds.retry(cancelled, by=ADA)  # the journal does not have this yet
+        other.reindex.reindex(by=ADA)
+        assert other.builds.view(cancelled).state == "queued"

@@ -57,7 +57,8 @@ def restore(
         lines.append(f"Deleted again, since the storage has their tombstones: {', '.join(restored.deleted)}.")
     lines += [f"unreadable: {digest}: {reason}" for digest, reason in restored.unreadable.items()]
     lines.append(
-        "To add what was published since, run: pt2hub admin reindex. Until then nothing is collected or deleted by policies."
+        "Before the server starts, add what was published and end what was ended since: pt2hub admin reindex. "
+        "Until then nothing new is published, and nothing is collected or deleted by policies."
     )
     emit(document, lambda out: out.print("\n".join(lines)))
 

@@ -104,6 +104,7 @@ def write(database_url: str, file: IO[bytes]) -> Backup:
     """Write all tables, as they are at one moment; everything else goes on meanwhile.
 
     Raises:
+        Conflict: A restore into it did not end.
         SchemaOlder: The database is empty.
         SchemaNewer: A newer pt2hub wrote the database.
         DatabaseUnavailable: The database does not answer, or its schema is being upgraded.
@@ -114,6 +115,8 @@ def write(database_url: str, file: IO[bytes]) -> Backup:
         migrations.schema_kept(connection),
         zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED, compresslevel=1) as archive,
     ):
+        if migrations.is_restore_unfinished(connection):
+            raise migrations.restore_unfinished()
         revision = migrations.current(database_url)
         if not revision:
             raise SchemaOlder(

@@ -116,6 +116,15 @@ def is_restore_unfinished(connection: psycopg.Connection) -> bool:
     return row is not None and row[0] is not None
 
 
+def restore_unfinished() -> Conflict:
+    """Return the error about a database whose restore runs or did not end."""
+    return Conflict(
+        "The restore of a backup into the database did not end",
+        where="PT2HUB_DATABASE_URL",
+        hint="Wait for it if it still runs, or run pt2hub admin restore again, which begins anew.",
+    )
+
+
 def previous_revision() -> str:
     """Return the newest revision of the previous release, which works on every schema of this one."""
     document = tomllib.loads((migrations_directory() / "previous_release.toml").read_text("utf-8"))
@@ -167,11 +176,7 @@ def schema_kept(connection: psycopg.Connection) -> Iterator[None]:
 
 def _refuse_unfinished(connection: sqlalchemy.Connection) -> None:
     if connection.scalar(text("SELECT to_regclass(:name)"), {"name": RESTORE_UNFINISHED}) is not None:
-        raise Conflict(
-            "The restore of a backup into the database did not end",
-            where="PT2HUB_DATABASE_URL",
-            hint="Wait for it if it still runs, or run pt2hub admin restore again, which begins anew.",
-        )
+        raise restore_unfinished()
 
 
 def _format_list(revisions: Iterable[str]) -> str:

@@ -28,6 +28,11 @@ MERGED_BYTES = 8 << 20
 _TRIES = 5
 REMOVABLE = ("label", "derivation", "role", "trust_rule", "retention_policy")
 """Kinds that are removed without a tombstone: the journal remembers their names."""
+_BURIED = (
+    *("model", "version", "build", "alias", "alias_move", "policy"),
+    *("evaluation", "report", "environment", "audit_entry"),
+)
+"""Kinds that go with what has a tombstone, or never; those of a newer pt2hub are remembered."""
 _NAME = re.compile(r"journal/(\d{12})-(\d{12})\.jsonl")
 
 
@@ -196,7 +201,7 @@ def _without_forgotten(entries: list[JournalEntry]) -> list[JournalEntry]:
 
 
 def _is_remembered(entry: JournalEntry, present: set[tuple[Any, ...]]) -> bool:
-    if entry.removed_at is None or entry.kind not in REMOVABLE:
+    if entry.removed_at is None or entry.kind in _BURIED:
         return False
     if entry.kind in ("label", "derivation"):
         model, number, *_ = entry.key

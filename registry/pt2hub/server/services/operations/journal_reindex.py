@@ -6,6 +6,7 @@ from itertools import groupby
 from typing import TYPE_CHECKING
 
 from pt2hub.domain.audit import Action
+from pt2hub.server.db.stores.access.endings import EndingStore
 from pt2hub.server.db.stores.publishing.journal_removals import JournalRemovals
 from pt2hub.server.db.stores.publishing.journal_restoration import JournalRestoration
 from pt2hub.server.services.access import audit_log
@@ -76,7 +77,9 @@ class JournalIndex:
                     self.conflicts |= restoration.conflicts
 
     def remove(self) -> None:
-        """Remove what was removed later than it was set, as after the restore of an older backup.
+        """Remove what was removed later than it was set, as after the restore of an older backup, and end what ended.
+
+        Call it when the audit log is restored: the journal has no tokens, but it has their revocations.
 
         Raises:
             DatabaseUnavailable: The database does not answer.
@@ -85,6 +88,8 @@ class JournalIndex:
             with self._sessions.begin() as session:
                 removals = JournalRemovals(session)
                 self.removed += sum(map(removals.apply, batch))
+        with self._sessions.begin() as session:
+            self.removed += EndingStore(session).apply()
 
     def finish(self, by: Actor) -> None:
         """Queue the builds whose artifacts are gone, and record in the audit log that anything was added."""

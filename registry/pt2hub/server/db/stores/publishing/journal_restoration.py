@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, cast
 from sqlalchemy import ARRAY, DateTime, Double, func, literal_column, select, text, update
 from sqlalchemy.dialects.postgresql import insert
 
-from pt2hub.domain.builds import BuildState
+from pt2hub.domain.builds import UNFINISHED, BuildState
 from pt2hub.domain.digests import Digest
 from pt2hub.domain.targets import parse_target
 from pt2hub.server.db.performance_schema import Evaluation as SQLEvaluation
@@ -47,6 +47,11 @@ _HAS_AUDIT_ENTRY = text(
     "SELECT EXISTS (SELECT FROM audit_log WHERE at = :at AND action = :action AND resource = :resource)"
 )
 
+_ENDED = (
+    *("state", "error", "attempt", "failures", "queued_at", "started_at", "finished_at", "not_before"),
+    *("retried_by", "cancelled_by"),
+)
+"""Columns of a build that its attempts and their end set."""
 _DESCRIBED_BEFORE = text("""
     coalesce((SELECT max(at) FROM audit_log WHERE action = 'model.describe' AND resource = :name), '-infinity') < :described
 """)
@@ -160,7 +165,17 @@ class JournalRestoration:
         WorkerStore(self._session).add_target(parse_target(document["target"]))
         state = BuildState(document["state"])
         given = document | {"state": state if state.final else BuildState.QUEUED}
-        return self._insert(SQLBuild, given, version_id=version_id)
+        return self._insert(SQLBuild, given, version_id=version_id) or self._end_build(document, state)
+
+    def _end_build(self, document: dict[str, Any], state: BuildState) -> int:
+        """End a build that a backup has as unfinished and that failed or was cancelled since; its job finds it ended."""
+        finished = moment(document.get("finished_at"))
+        if state not in (BuildState.FAILED, BuildState.CANCELLED) or finished is None:
+            return 0
+        values = {name: value for name, value in _row(SQLBuild, document).items() if name in _ENDED}
+        older = (SQLBuild.state.in_(UNFINISHED), SQLBuild.queued_at < finished)
+        ended = update(_table(SQLBuild)).where(SQLBuild.id == document["id"], *older)
+        return self._count(ended.values(worker_id=None, **values))
 
     def queue_incomplete(self, builds: Sequence[str]) -> None:
         """Queue builds that succeeded and whose artifact is not in storage; maintenance gives them jobs."""
