@@ -6,9 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Self
 
 from pydantic import (
     AfterValidator,
-    AwareDatetime,
     BaseModel,
-    BeforeValidator,
     ConfigDict,
     Field,
     ValidationError,
@@ -19,7 +17,7 @@ from pt2hub.domain.names import Reference
 from pt2hub.domain.performance.data_sets import DataSet, parse_data_set
 from pt2hub.domain.performance.metrics import METRIC_PATTERN, METRICS
 from pt2hub.errors import InvalidInput
-from pt2hub.server.services.performance.report_form import Number, Text, check_iso, check_key, invalid
+from pt2hub.server.services.performance.report_form import Number, Text, Time, check_key, invalid
 from pt2hub.server.services.publishing.spec_errors import Form, explain_validation_error
 
 if TYPE_CHECKING:
@@ -78,10 +76,7 @@ class Evaluation(BaseModel):
         AfterValidator(_check_data_set),
     ]
     count: Annotated[int, Field(ge=1, le=2**53, description="How many examples were evaluated.")]
-    measured_at: Annotated[
-        Annotated[AwareDatetime, BeforeValidator(check_iso)] | None,
-        Field(strict=False, description="ISO 8601 with its zone; default: when the report arrives."),
-    ] = None
+    measured_at: Time = None
 
     @property
     def data(self) -> DataSet:
