@@ -71,7 +71,9 @@ def test_damage_of_a_referrer_is_listed_and_does_not_make_the_artifact_damaged(r
     assert not registry.services.resolve.resolve(MODEL).artifacts[0].damaged
 
 
-def test_damage_of_an_attached_file_holds_up_a_move_and_that_of_a_referrer_does_not(registry: Registry) -> None:
+def test_damage_of_an_attached_file_holds_up_a_move_and_that_of_a_referrer_does_not(
+    registry: Registry,
+) -> None:
     card = registry.blob(b"# Card").digest
     digest = registry.published(registry.submit(files={"README.md": card}))
     view = registry.services.resolve.artifact(digest)

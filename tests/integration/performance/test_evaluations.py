@@ -154,7 +154,7 @@ def test_a_time_in_a_zone_that_the_database_lacks_is_stored_in_utc(registry: Reg
 
 def test_a_unit_that_is_too_long_is_a_text_that_is_too_long(registry: Registry) -> None:
     registry.submit()
-    with pytest.raises(InvalidInput, match="the text is too long .*at most 16 characters"):
+    with pytest.raises(InvalidInput, match=r"the text is too long .*at most 16 characters"):
         registry.services.evaluations.report({"evaluations": [an_evaluation(unit="x" * 17)]}, by=ADMIN)
 
 

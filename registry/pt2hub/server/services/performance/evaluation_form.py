@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from datetime import MAXYEAR, UTC, datetime
 from typing import TYPE_CHECKING, Annotated, Any, Self
 
 from pydantic import (
     AfterValidator,
+    AwareDatetime,
     BaseModel,
+    BeforeValidator,
     ConfigDict,
     Field,
     ValidationError,
@@ -17,7 +20,7 @@ from pt2hub.domain.names import Reference
 from pt2hub.domain.performance.data_sets import DataSet, parse_data_set
 from pt2hub.domain.performance.metrics import METRIC_PATTERN, METRICS
 from pt2hub.errors import InvalidInput
-from pt2hub.server.services.performance.report_form import Number, Text, Time, check_key, invalid
+from pt2hub.server.services.performance.report_form import Number, Text, check_iso, check_key, invalid
 from pt2hub.server.services.publishing.spec_errors import Form, explain_validation_error
 
 if TYPE_CHECKING:
@@ -25,6 +28,7 @@ if TYPE_CHECKING:
 
 MAX_EVALUATIONS = 1000
 """Evaluations of one report."""
+_OLDEST_YEAR = 2000
 
 
 def _check_version(text: str) -> str:
@@ -53,6 +57,13 @@ def _check_metric(text: str) -> str:
     return text
 
 
+def _to_utc(given: datetime) -> datetime:
+    """Return a time in UTC: PostgreSQL has fewer zones, and Python has no years before the first."""
+    if not _OLDEST_YEAR <= given.year < MAXYEAR:
+        raise invalid("the time is in another century", given=given.isoformat())
+    return given.astimezone(UTC)
+
+
 class Evaluation(BaseModel):
     """An evaluation of a version on data of its users."""
 
@@ -76,7 +87,10 @@ class Evaluation(BaseModel):
         AfterValidator(_check_data_set),
     ]
     count: Annotated[int, Field(ge=1, le=2**53, description="How many examples were evaluated.")]
-    measured_at: Time = None
+    measured_at: Annotated[
+        Annotated[AwareDatetime, BeforeValidator(check_iso), AfterValidator(_to_utc)] | None,
+        Field(strict=False, description="ISO 8601 with its zone; default: when the report arrives."),
+    ] = None
 
     @property
     def data(self) -> DataSet:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from datetime import MAXYEAR, UTC, datetime
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
 from pydantic import (
@@ -48,7 +47,6 @@ _MAX_SAMPLES = 1000
 _MAX_VALUE = 1e100
 """Ratios and squares of such values are still finite; no measurement comes near."""
 _DAY_S = 86_400
-_OLDEST_YEAR = 2000
 _DATE = re.compile(r"\d{4}-\d\d-\d\d")
 _BOUNDS = {
     "ms": (1e-6, _DAY_S * 1e3),
@@ -140,19 +138,6 @@ def check_iso(value: Any) -> Any:
     return value
 
 
-def _to_utc(given: datetime) -> datetime:
-    """Return a time in UTC: PostgreSQL has fewer zones, and Python has no years before the first."""
-    if not _OLDEST_YEAR <= given.year < MAXYEAR:
-        raise invalid("the time is in another century", given=given.isoformat())
-    return given.astimezone(UTC)
-
-
-Time = Annotated[
-    Annotated[AwareDatetime, BeforeValidator(check_iso), AfterValidator(_to_utc)] | None,
-    Field(strict=False, description="ISO 8601 with its zone; default: when the report arrives."),
-]
-
-
 class ReportedMeasurement(_Part):
     """A reported measurement."""
 
@@ -196,7 +181,10 @@ class ReportedMeasurement(_Part):
             description=f"Single calls, a list per process; at most {_MAX_SAMPLES} numbers.",
         ),
     ] = None
-    measured_at: Time = None
+    measured_at: Annotated[
+        Annotated[AwareDatetime, BeforeValidator(check_iso)] | None,
+        Field(strict=False, description="ISO 8601 with its zone; default: when the report arrives."),
+    ] = None
 
     @model_validator(mode="after")
     def _check(self) -> Self:

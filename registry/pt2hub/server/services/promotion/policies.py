@@ -180,7 +180,9 @@ def _not_of_versions(
             message = "speedup compares an artifact with its baseline, but checks compare versions"
             yield Detail(f"checks[{index}].metric", message, given=_BESIDE, allowed="such as latency_p50")
         elif check.metric in evaluated and check.metric not in known:
-            message = f"{check.metric} is of versions, and checks compare artifacts; limit it for a protected alias"
+            message = (
+                f"{check.metric} is of versions, and checks compare artifacts; limit it for a protected alias"
+            )
             allowed = f'"protected": {{"{check.alias or "prod"}": {{"metrics": {{"{check.metric}": {{"max_drop": 0.002}}}}}}}}'
             yield Detail(f"checks[{index}].metric", message, given=check.metric, allowed=allowed)
         elif check.metric in known and check.metric not in directed:
