@@ -26,7 +26,7 @@ MAX_DEPTH = 10
 """Generations of a lineage, in each direction."""
 DEFAULT_DEPTH = 4
 _SHOWN = 80
-_WORD = "[A-Za-z0-9_][A-Za-z0-9_.-]{0,95}"
+_WORD = "[A-Za-z0-9_.-]{1,96}"
 _HUB_PATTERN = rf"hf:({_WORD}(?:/{_WORD})?)@([A-Za-z0-9_./-]{{1,128}})"
 _HUB = re.compile(_HUB_PATTERN)
 _PARENT_FORMS = "team/name@3, team/name@prod, hf:team/name@revision or https://..."

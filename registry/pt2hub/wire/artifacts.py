@@ -99,7 +99,7 @@ class DamagedPart:
     """A part of an artifact whose stored bytes are damaged.
 
     Attributes:
-        part: `manifest`, `config`, `code`, `weights` or `referrer`.
+        part: `manifest`, `config`, `code`, `weights`, `file` (an attached one) or `referrer`, without which it is pulled.
         digest: Digest of the blob or manifest.
         problem: `digest`, `size`, `missing` or `unreadable`.
         found_at: ISO 8601, UTC.

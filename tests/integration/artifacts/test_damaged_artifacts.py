@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from pt2hub.cli.artifacts.show import damaged_text
 from pt2hub.client.artifacts.selection import parse_device, select_artifact
 from pt2hub.domain.damage import Damage, DamageProblem
 from pt2hub.domain.targets import flags_of_level
@@ -68,6 +69,23 @@ def test_damage_of_a_referrer_is_listed_and_does_not_make_the_artifact_damaged(r
     found = registry.services.resolve.artifact(first)
     assert [(item.part, item.digest) for item in found.damaged] == [("referrer", view.referrers[0].digest)]
     assert not registry.services.resolve.resolve(MODEL).artifacts[0].damaged
+
+
+def test_damage_of_an_attached_file_holds_up_a_move_and_that_of_a_referrer_does_not(
+    registry: Registry,
+) -> None:
+    card = registry.blob(b"# Card").digest
+    digest = registry.published(registry.submit(files={"README.md": card}))
+    view = registry.services.resolve.artifact(digest)
+    spoil(registry, StorageKey.manifest(view.referrers[0].digest))
+    preview = registry.services.aliases.preview
+    assert preview(MODEL, "prod", 1, by=None).allowed
+    spoil(registry, StorageKey.blob(card))
+    found = registry.services.resolve.artifact(digest)
+    assert {item.part for item in found.damaged} == {"file", "referrer"}
+    assert damaged_text(found) == "damaged on the server: file"
+    (check,) = preview(MODEL, "prod", 1, by=None).checks
+    assert check.found == "damaged on the server: file"
 
 
 def test_a_damaged_artifact_is_not_selected_and_the_reason_is_told(

@@ -94,6 +94,9 @@ def test_evaluations_are_stored_once_and_listed(
         ({"artifact": "x"}, "artifact"),
         ({"measured_at": "2199-01-01T00:00:00Z"}, "measured_at"),
         ({"measured_at": "2026-01-01"}, "measured_at"),
+        ({"measured_at": "0001-01-01T00:00:00+14:00"}, "measured_at"),
+        ({"measured_at": "9999-12-31T23:59:59-14:00"}, "measured_at"),
+        ({"unit": "x" * 17}, "unit"),
     ],
 )
 def test_a_malformed_evaluation_is_refused_and_nothing_is_stored(
@@ -138,6 +141,21 @@ def test_a_result_that_returns_under_an_old_key_is_said_not_to_count(registry: R
     assert note.startswith(f"accuracy 0.9 of {MODEL}@1 on imagenet-v2@sha256:aaaaaaaa was stored before")
     assert "a key of its own" in note
     assert report(key="3", value=0.9) == report(key="3", value=0.9) == ()
+
+
+def test_a_time_in_a_zone_that_the_database_lacks_is_stored_in_utc(registry: Registry) -> None:
+    registry.submit()
+    item = an_evaluation(measured_at="2026-01-02T00:00:00+20:00")
+    for accepted in (1, 0):
+        assert registry.services.evaluations.report({"evaluations": [item]}, by=ADMIN).accepted == accepted
+    (found,) = registry.services.evaluations.evaluations(MODEL).evaluations
+    assert found.measured_at.startswith("2026-01-01T04:00:00")
+
+
+def test_a_unit_that_is_too_long_is_a_text_that_is_too_long(registry: Registry) -> None:
+    registry.submit()
+    with pytest.raises(InvalidInput, match=r"the text is too long .*at most 16 characters"):
+        registry.services.evaluations.report({"evaluations": [an_evaluation(unit="x" * 17)]}, by=ADMIN)
 
 
 def check(registry: Registry, number: int) -> PromotionCheckResult:

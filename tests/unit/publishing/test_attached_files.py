@@ -413,6 +413,12 @@ def test_a_card_loads_and_runs_nothing() -> None:
     assert "</main>" not in html
 
 
+def test_a_card_does_not_reverse_text() -> None:
+    html = render_card("&#x202e;a <b>&#x202e;b</b>\n\n<p>&#x202e;c \u202ed</p>\n\n`&#x202e;`")
+    assert "\u202e" not in html
+    assert html.count("202e") == 1, "code shows what is written"
+
+
 def test_a_card_leads_to_files_whose_names_are_not_ascii() -> None:
     html = render_card("[a](Über.md) [b](<a b.md>)", (("Über.md", "/1"), ("a b.md", "/2")))
     assert 'href="/1"' in html

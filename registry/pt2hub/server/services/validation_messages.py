@@ -74,8 +74,9 @@ def is_type_error(item: ErrorDetails) -> bool:
 
 def to_message(item: ErrorDetails) -> str:
     """Return what is wrong with a field."""
-    if item["type"] in _MESSAGES:
-        return _MESSAGES[item["type"]]
+    type_ = f"string_{item['type']}" if _is_length_of_text(item) else item["type"]
+    if type_ in _MESSAGES:
+        return _MESSAGES[type_]
     wanted = _TYPES.get(item["type"].partition("_")[0]) if is_type_error(item) else None
     return f"must be {wanted}" if wanted else item["msg"]
 
@@ -91,6 +92,11 @@ def format_limits(item: ErrorDetails) -> str | None:
     return ", ".join(limits) or None
 
 
+def _is_length_of_text(item: ErrorDetails) -> bool:
+    """Return whether the length of a text is wrong, which pydantic counts as items after a validator."""
+    return item["type"] in {"too_short", "too_long"} and isinstance(item["input"], str)
+
+
 def _describe_pattern(pattern: str) -> str:
     """Return what a pattern allows in words; the pattern itself where nobody wrote any."""
     bare = pattern.removeprefix("^").removesuffix("$")
@@ -101,7 +107,8 @@ def _describe_pattern(pattern: str) -> str:
 def _limit(item: ErrorDetails, key: str) -> str:
     limit = item["ctx"][key]
     if key in _LENGTHS:
-        unit = "character" if item["type"].startswith("string") else "item"
+        is_text = item["type"].startswith("string") or _is_length_of_text(item)
+        unit = "character" if is_text else "item"
         return f"{limit} {unit}{'' if limit == 1 else 's'}"
     if isinstance(limit, float):
         return f"{limit:g}"

@@ -15,6 +15,8 @@ import nh3
 from markdown_it import MarkdownIt
 from markupsafe import Markup, escape
 
+from pt2hub.errors import INVISIBLE_CHARACTERS
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
@@ -90,7 +92,7 @@ def render_card(text: str, links: tuple[tuple[str, str], ...] = ()) -> Markup:
     text = text.replace("\r\n", "\n").replace("\r", "\n")  # both end lines, and these are counted
     marks = sum(map(text.count, _MARKS))
     if text.count("[") > MAX_BRACKETS or marks > MAX_MARKS or text.count("\n") > MAX_LINES:
-        return Markup("<pre>{}</pre>").format(text)
+        return Markup("<pre>{}</pre>").format(text.translate(INVISIBLE_CHARACTERS))
     rendered = _HEADING.sub(_lower, _parser().render(_FRONT_MATTER.sub("", text, count=1)))
     cleaned = nh3.clean(
         rendered,
@@ -100,7 +102,8 @@ def render_card(text: str, links: tuple[tuple[str, str], ...] = ()) -> Markup:
         link_rel="noopener noreferrer nofollow",
         url_schemes={"http", "https", "mailto"},
     )
-    return Markup(cleaned)  # noqa: S704  # cleaned in the line above
+    # Last, since Markdown and HTML both have escapes for characters that reverse the text.
+    return Markup(cleaned.translate(INVISIBLE_CHARACTERS))  # noqa: S704  # cleaned above
 
 
 @cache

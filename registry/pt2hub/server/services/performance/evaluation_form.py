@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import MAXYEAR, UTC, datetime
 from typing import TYPE_CHECKING, Annotated, Any, Self
 
 from pydantic import (
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
 
 MAX_EVALUATIONS = 1000
 """Evaluations of one report."""
+_OLDEST_YEAR = 2000
 
 
 def _check_version(text: str) -> str:
@@ -55,6 +57,13 @@ def _check_metric(text: str) -> str:
     return text
 
 
+def _to_utc(given: datetime) -> datetime:
+    """Return a time in UTC: PostgreSQL has fewer zones, and Python has no years before the first."""
+    if not _OLDEST_YEAR <= given.year < MAXYEAR:
+        raise invalid("the time is in another century", given=given.isoformat())
+    return given.astimezone(UTC)
+
+
 class Evaluation(BaseModel):
     """An evaluation of a version on data of its users."""
 
@@ -79,7 +88,7 @@ class Evaluation(BaseModel):
     ]
     count: Annotated[int, Field(ge=1, le=2**53, description="How many examples were evaluated.")]
     measured_at: Annotated[
-        Annotated[AwareDatetime, BeforeValidator(check_iso)] | None,
+        Annotated[AwareDatetime, BeforeValidator(check_iso), AfterValidator(_to_utc)] | None,
         Field(strict=False, description="ISO 8601 with its zone; default: when the report arrives."),
     ] = None
 

@@ -60,11 +60,12 @@ class PromotionChecks:
         return replace(move, before=None)
 
     def _damage(self, move: AliasMoveRequest) -> Iterator[PromotionCheckResult]:
-        """Yield a failed check for each artifact of the new version that is damaged: no process could load it."""
+        """Yield a failed check for each artifact of the new version that is damaged: no process could pull it."""
         found = self._store.artifacts(move.model_id, move.after) if move.after else {}
         parts = DamageStore(self._session).parts([item.artifact for item in found.values()])
         for target, item in found.items():
-            named = ", ".join(part.part for artifact, part in parts if artifact == item.artifact)
+            own = (part.part for artifact, part in parts if artifact == item.artifact)
+            named = ", ".join(part for part in own if part != "referrer")  # which no pull reads
             if named:
                 yield PromotionCheckResult(
                     {},

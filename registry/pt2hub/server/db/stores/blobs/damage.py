@@ -143,7 +143,12 @@ _SIZES = text("""
     WHERE blobs.state = 'stored' AND blobs.size <> asked.size ORDER BY kind, digest""")
 _PARTS = text(f"""
     SELECT artifacts.digest, CASE damage.digest WHEN artifacts.digest THEN 'manifest' WHEN artifacts.config
-        THEN 'config' WHEN artifacts.code THEN 'code' WHEN artifacts.weights THEN 'weights' ELSE 'referrer' END,
+        THEN 'config' WHEN artifacts.code THEN 'code' WHEN artifacts.weights THEN 'weights'
+        ELSE CASE WHEN EXISTS (
+            SELECT 1 FROM builds JOIN versions ON versions.id = builds.version_id,
+                jsonb_array_elements(coalesce(versions.pins -> 'files', '[]')) AS file
+            WHERE builds.id = artifacts.build_id AND file ->> 'digest' = damage.digest
+        ) THEN 'file' ELSE 'referrer' END END,
         damage.digest, damage.problem, damage.found_at
     FROM artifacts JOIN blob_references AS needed ON needed.owner = 'artifact:' || artifacts.digest
     JOIN blobs ON (blobs.kind, blobs.digest) = (needed.kind, needed.digest) AND blobs.state = 'damaged'
