@@ -29,6 +29,6 @@ def _create_with_shared(database_url: str) -> sqlalchemy.Engine:
 
 def share() -> None:
     """Let all engines of `engines.create` use the same cache, and take their dialects, which have no settings, as equal."""
-    setattr(PGDialect_psycopg, "__eq__", lambda one, other: type(one) is type(other))
-    setattr(PGDialect_psycopg, "__hash__", lambda dialect: hash(type(dialect)))
-    setattr(engines, "create", _create_with_shared)
+    PGDialect_psycopg.__eq__ = lambda one, other: type(one) is type(other)
+    PGDialect_psycopg.__hash__ = lambda dialect: hash(type(dialect))
+    engines.create = _create_with_shared
