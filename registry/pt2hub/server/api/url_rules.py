@@ -17,9 +17,7 @@ class LazyRule(Rule):
     Most rules only match requests, and compiling the functions of all takes half of an application's creation.
     """
 
-    def _compile_builder(
-        self, append_unknown: bool = True
-    ) -> Callable[..., tuple[str, str]]:  # Werkzeug's signature
+    def _compile_builder(self, append_unknown: bool = True) -> Callable[..., tuple[str, str]]:
         compile_now = functools.cache(super()._compile_builder)
 
         def build(rule: Rule, /, **values: Any) -> tuple[str, str]:
