@@ -90,7 +90,6 @@ def restore_backup(config: ServerConfig, source: str) -> RestoredBackup:
     with _source(source) as path, admin.open_database(config) as database_url:
         restored = backup.restore(database_url, path)
     with admin.open_services(config) as container:
-        container.retention.note_restore()
         container.journal.mark_missing()
         deleted, unreadable = container.reindex.apply_tombstones(by=operator())
     return RestoredBackup(restored, tuple(deleted), unreadable)

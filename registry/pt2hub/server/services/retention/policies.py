@@ -184,12 +184,6 @@ class RetentionService:
         with self._sessions.begin() as session:
             PullHistory(session).note()
 
-    def note_restore(self) -> None:
-        """Note that a backup was restored: later pulls are unknown, as are references and aliases until a reindex."""
-        with self._sessions.begin() as session:
-            PullHistory(session).begin()
-            ReindexState(session).require()
-
     def _attempt(self, model: str, policy: StoredRetention) -> int:
         """Apply a model's policy; what fails must not keep other models' policies and the collector from their turn."""
         try:

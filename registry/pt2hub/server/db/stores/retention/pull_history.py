@@ -28,9 +28,6 @@ _NOTE = text(f"""
     ON CONFLICT (name) DO UPDATE SET set_at = now(), value = CASE
         WHEN own.set_at < now() - make_interval(days => {_MAX_GAP_DAYS}) OR CAST(own.value AS timestamptz) > now()
         THEN CAST(now() AS text) ELSE own.value END""")  # noqa: S608  # of constants
-_BEGIN = text(f"""
-    INSERT INTO server_settings (name, value) VALUES ('{SETTING}', CAST(now() AS text))
-    ON CONFLICT (name) DO UPDATE SET set_at = now(), value = excluded.value""")  # noqa: S608  # as above
 _HELD_UNTIL = text(f"""
     SELECT since + make_interval(days => :days) FROM (
         SELECT CAST(value AS timestamptz) AS since FROM server_settings WHERE name = '{SETTING}') AS history
@@ -46,10 +43,6 @@ class PullHistory:
     def note(self) -> None:
         """Note that a server runs and records pulls; where none did for some days, the history begins anew."""
         self._session.execute(_NOTE)
-
-    def begin(self) -> None:
-        """Begin the history anew: earlier pulls are unknown."""
-        self._session.execute(_BEGIN)
 
     def held_until(self, days: int) -> str | None:
         """Return when an age of so many days begins to count; None where it does so already."""
