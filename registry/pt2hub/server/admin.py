@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Unpack
 import structlog
 
 from pt2hub.domain.digests import Digest
+from pt2hub.domain.names import Reference
 from pt2hub.errors import BadConfiguration, HomeInUse
 from pt2hub.server import worker_access
 from pt2hub.server.container import open_container
@@ -206,10 +207,28 @@ def collect(
         return container.collector.collect(grace=grace, on_progress=on_progress)
 
 
-def accept_digest(config: ServerConfig, digest: str, reason: str) -> None:
-    """Let bytes be stored again that a forced deletion refused; see `DeletionService.accept`."""
+def accept(config: ServerConfig, what: str, reason: str) -> list[Digest]:
+    """Let bytes be stored again that a forced deletion refused.
+
+    Args:
+        what: A digest, or the version that was deleted, as `team/name@3`.
+
+    Returns:
+        The digests.
+
+    Raises:
+        InvalidInput: The reference is malformed.
+        NotFound: Nothing of it is refused.
+    """
     with open_services(config, upgrading=False) as container:
-        container.deletion.accept(Digest(digest), reason=reason, by=operator())
+        if "/" not in what:
+            digest = Digest(what)
+            container.deletion.accept(digest, reason=reason, by=operator())
+            return [digest]
+        version = Reference.parse(what)
+        return container.deletion.accept_version(
+            version.model, version.number or 0, reason=reason, by=operator()
+        )
 
 
 def audit_keys(config: ServerConfig) -> tuple[KeyFinding, ...]:

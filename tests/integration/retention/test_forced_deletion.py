@@ -55,6 +55,24 @@ def force(registry: Registry, number: int = 1, **options: object) -> object:
     )
 
 
+def test_its_artifact_is_said_to_be_deleted_and_all_of_it_can_be_accepted_again(
+    served: Registry, web: FlaskClient
+) -> None:
+    manifest = leak(served)
+    force(served)
+    for page in (f"/api/v1/artifacts/{manifest}", f"/artifacts/{manifest}"):
+        answer = web.get(page)
+        assert (answer.status_code, "leaked weights" in answer.get_data(as_text=True)) == (410, True)
+    deletion = served.services.deletion
+    accepted = deletion.accept_version(MODEL, 1, reason="a false alarm", by=ADMIN)
+    assert {digest_bytes(LEAKED), manifest} <= set(accepted)
+    assert served.sql("SELECT count(*) FROM refused_digests") == [(0,)]
+    leak(served)
+    for number in (1, 9):
+        with pytest.raises(NotFound, match="Nothing of vision/resnet18@"):
+            deletion.accept_version(MODEL, number, reason="again", by=ADMIN)
+
+
 def test_its_bytes_are_gone_at_once_and_cannot_be_stored_again(served: Registry, web: FlaskClient) -> None:
     manifest = leak(served)
     digest = digest_bytes(LEAKED)

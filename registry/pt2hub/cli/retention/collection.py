@@ -48,18 +48,27 @@ def collect(
 
 @panels.command(None, 'pt2hub admin accept sha256:9f86d081884c... --reason "false alarm"')
 def accept(
-    digest: Annotated[str, typer.Argument(metavar="DIGEST", help="Digest that a forced deletion refused.")],
+    what: Annotated[
+        str,
+        typer.Argument(
+            metavar="DIGEST|VERSION",
+            help="Digest that a forced deletion refused, or the deleted version (team/name@3) for all of its digests.",
+        ),
+    ],
     *,
     reason: Annotated[str, typer.Option(help="Reason, kept in the audit log.")],
 ) -> None:
     """Let bytes be stored again that a forced deletion had removed."""
     from pt2hub.cli.operations.admin import server_config
-    from pt2hub.server.admin import accept_digest
+    from pt2hub.server.admin import accept as accept_again
 
     if not reason.strip():
         raise click.UsageError('--reason "..." is required; the audit log keeps it.')
-    accept_digest(server_config(), digest, reason)
-    emit({"digest": digest, "refused": False}, lambda out: out.print(f"{digest} may be stored again."))
+    digests = accept_again(server_config(), what, reason)
+    emit(
+        {"digests": digests, "refused": False},
+        lambda out: out.print("\n".join(f"{digest} may be stored again." for digest in digests)),
+    )
 
 
 class _Progress:

@@ -136,12 +136,25 @@ def no_artifact(session: Session, model: str, digest: str, *, where: str) -> Del
     return _deleted(f"Artifact {digest} of {model}", tombstone, where=where)
 
 
+def deleted_artifact(session: Session, digest: str, *, where: str = "artifact") -> Deleted | None:
+    """Return the error for a deleted artifact of a model that may be read; None for others."""
+    tombstone = TombstoneStore(session).of_artifact(digest)
+    if tombstone is None or not readable().covers(tombstone.model or ""):
+        return None
+    return _deleted(f"Artifact {digest} of {tombstone.model}", tombstone, where=where)
+
+
 def _deleted(what: str, tombstone: Tombstone, *, where: str) -> Deleted:
     model = tombstone.model or tombstone.name
+    there = (
+        "pt2hub models lists the models"
+        if tombstone.kind == "model"
+        else f"pt2hub versions {model} lists the versions"
+    )
     return Deleted(
         f"{what} {tombstone.origin}",
         where=where,
-        hint=f"pt2hub versions {model} lists the versions that are there. Numbers are not used again.",
+        hint=f"{there} that are there. Numbers are not used again.",
         context={
             "model": model,
             "reason": tombstone.reason,

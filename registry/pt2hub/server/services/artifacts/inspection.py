@@ -27,6 +27,7 @@ from pt2hub.server.services.artifacts.code_comparison import missing_autotune_re
 from pt2hub.server.services.artifacts.referrers import MAX_MANIFEST_BYTES, kept_profiles, payload
 from pt2hub.server.services.blobs.documents import read_verified
 from pt2hub.server.services.builds.waits import explain_waits
+from pt2hub.server.services.not_found import deleted_artifact
 from pt2hub.server.views.inspection import InspectionPart, InspectionView, StoredDocument
 from pt2hub.wire.artifacts import ArtifactView, RegionView
 
@@ -224,6 +225,7 @@ def artifact_facts(session: Session, digest: str) -> dict[str, Any]:
 
     Raises:
         NotFound: The artifact does not exist; if the digest is a referrer, the hint names its artifact.
+        Deleted: It was deleted.
     """
     if not _DIGEST.fullmatch(digest):
         raise NotFound(
@@ -233,6 +235,8 @@ def artifact_facts(session: Session, digest: str) -> dict[str, Any]:
         )
     facts = ArtifactStore(session).facts(Digest(digest))
     if facts is None:
+        if deleted := deleted_artifact(session, digest):
+            raise deleted
         owner = InspectionStore(session).refers(Digest(digest))
         raise NotFound(
             f"Artifact {digest} not found",

@@ -89,12 +89,15 @@ class ResolutionService:
 
         Raises:
             NotFound: The artifact does not exist.
+            Deleted: It was deleted.
         """
         with self._sessions.begin() as session:
             rows = ArtifactStore(session).rows(digest)
+            if rows is None:
+                raise not_found.deleted_artifact(session, digest) or NotFound(
+                    f"Artifact {digest[:80]} not found", where="artifact"
+                )
             measurement = MeasurementStateStore(session).of([digest]).get(digest)
-        if rows is None:
-            raise NotFound(f"Artifact {digest[:80]} not found", where="artifact")
         config = self._read(StorageKey.blob(Digest(rows["config"])))
         manifest = self._read(StorageKey.manifest(digest))
         kinds = ((item["digest"], item["artifact_type"]) for item in rows["referrers"])

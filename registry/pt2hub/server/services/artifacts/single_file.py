@@ -21,6 +21,7 @@ from pt2hub.server.blobs.keys import StorageKey
 from pt2hub.server.blobs.sources import StoredSource
 from pt2hub.server.db.stores.artifacts.artifacts import ArtifactStore
 from pt2hub.server.services.blobs.documents import read_config, read_manifest
+from pt2hub.server.services.not_found import deleted_artifact
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterable, Iterator
@@ -65,7 +66,9 @@ class SingleFileService:
         """
         with self._sessions.begin() as session:
             if ArtifactStore(session).ref(digest) is None:
-                raise NotFound(f"Artifact {digest} not found.", where="artifact")
+                raise deleted_artifact(session, digest) or NotFound(
+                    f"Artifact {digest} not found", where="artifact"
+                )
         manifest = read_manifest(self._storage, digest)
         config = read_config(self._storage, manifest)
         return Assembly(config, self._layer(manifest, CODE_TYPE), self._layer(manifest, WEIGHTS_TYPE))

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import structlog
 
 from pt2hub.domain.audit import Action
+from pt2hub.domain.digests import Digest
 from pt2hub.domain.names import parse_model_name
 from pt2hub.errors import Conflict, NotFound, StillNeeded, TransientError
 from pt2hub.rendering.quantities import format_count
@@ -34,7 +35,6 @@ if TYPE_CHECKING:
 
     from sqlalchemy.orm import Session
 
-    from pt2hub.domain.digests import Digest
     from pt2hub.domain.tokens import Actor
     from pt2hub.server.db.engine import Sessions
     from pt2hub.server.db.stores.retention.shared_blobs import OwnedBlob
@@ -227,6 +227,30 @@ class DeletionService:
             audit_log.record(session, by, Action.BLOB_ACCEPT, digest, reason=why)
             # Before the commit: a rebuild would refuse again what only the database knows to be accepted.
             self._documents.accept(digest, reason=why, by=by.principal, at=at)
+
+    def accept_version(self, model: str, number: int, *, reason: str, by: Actor) -> list[Digest]:
+        """Let everything be stored again that the forced deletion of a version had refused; return the digests.
+
+        Raises:
+            InvalidInput: The reason is malformed.
+            NotFound: The version was not deleted by force, or nothing of it is refused.
+            StorageUnavailable: The storage does not answer; what is left is still refused.
+        """
+        with self._sessions.begin() as session:
+            store = TombstoneStore(session)
+            tombstone = store.version(model, number)
+            digests = [Digest(digest) for _, digest in tombstone.refused] if tombstone else []
+            refused = {digest for _, digest in store.refused_among(digests)}
+        accepted = [digest for digest in digests if digest in refused]
+        if not accepted:
+            raise NotFound(
+                f"Nothing of {model}@{number} is refused",
+                where="version",
+                hint="Name a version that was deleted with --force, or a digest.",
+            )
+        for digest in accepted:
+            self.accept(digest, reason=reason, by=by)
+        return accepted
 
     def write_documents(self) -> None:
         """Write tombstones to storage; maintenance repeats it where the storage does not answer."""
