@@ -10,11 +10,10 @@ import pytest
 
 from pt2hub.cli.artifacts.show import damaged_text
 from pt2hub.client.artifacts.selection import parse_device, select_artifact
-from pt2hub.domain.damage import Damage, DamageProblem
 from pt2hub.domain.targets import flags_of_level
 from pt2hub.errors import Incompatible
 from pt2hub.server.blobs.keys import StorageKey
-from pt2hub.server.db.stores.blobs.damage import DamageStore
+from support.damaged import spoil
 from support.registry import V3, V4
 
 if TYPE_CHECKING:
@@ -40,13 +39,6 @@ def published(registry: Registry) -> tuple[Digest, Digest]:
         registry.services.builds.publish(claim, publication)
         found.append(publication.manifest.digest)
     return found[0], found[1]
-
-
-def spoil(registry: Registry, key: StorageKey) -> None:
-    """Records damage as a scrub would."""
-    damage = Damage(key.kind, key.digest, 1, DamageProblem.DIGEST, 4, 4, key.digest, "scrub")
-    with registry.services._sessions.begin() as session:
-        assert DamageStore(session).add(damage)
 
 
 def test_resolved_artifacts_say_whether_they_are_damaged(registry: Registry) -> None:

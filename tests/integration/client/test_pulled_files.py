@@ -9,9 +9,11 @@ import pytest
 
 from pt2hub.client.client import Client
 from pt2hub.client.lock.lock_file import read_lock
-from pt2hub.errors import DigestMismatch, EmptyFile, FileFixed, LockMismatch, NotFound, Offline
+from pt2hub.errors import BlobDamaged, DigestMismatch, EmptyFile, FileFixed, LockMismatch, NotFound, Offline
+from pt2hub.server.blobs.keys import StorageKey
 from pt2hub.wire.documents import write_document
 from support.artifacts import a_target
+from support.damaged import spoil
 from support.registry import a_spec
 
 if TYPE_CHECKING:
@@ -91,6 +93,19 @@ def test_files_need_no_server_once_they_are_there_and_damage_is_repaired(
     assert (code, [item["missing_files"] for item in listed["folders"][0]["artifacts"]]) == (0, [0])
     assert shell("cache", "prune", "--max-size", "0").code == 0
     assert not list((client.config.cache / "files").glob("*"))
+
+
+def test_a_damaged_file_is_named_and_can_be_left_out(
+    net: Path, client: Client, served: Registry, shell: Shell
+) -> None:
+    del net
+    (file,) = (item for item in client.files.list("vision/resnet18", 1).files if item.name == "tokenizer.json")
+    spoil(served, StorageKey.blob(file.digest))
+    with pytest.raises(BlobDamaged, match=r"attached file tokenizer\.json is damaged") as caught:
+        client.pull(NET)
+    assert "files=False" in str(caught.value.hint)
+    assert client.pull(NET, files=False).files == {}
+    assert shell("pull", NET, "--no-files").code == 0
 
 
 def test_an_artifact_without_its_files_is_whole(net: Path, client: Client, shell: Shell) -> None:

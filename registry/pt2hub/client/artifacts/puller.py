@@ -222,8 +222,19 @@ class Puller:
             raise BadResponse(
                 f"The manifest is malformed: {exc.message}", where=digest, hint="Nothing was loaded."
             ) from exc
-        blobs = {name: self._blob(layer, verify, progress=progress) for name, layer in layers.items()}
+        blobs = {name: self._file(name, layer, verify, progress=progress) for name, layer in layers.items()}
         return link_files(self._cache.own.root, digest, blobs)
+
+    def _file(self, name: str, layer: Descriptor, verify: Verify, *, progress: bool | None) -> Path:
+        try:
+            return self._blob(layer, verify, progress=progress)
+        except BlobDamaged as exc:
+            raise BlobDamaged(
+                f"The attached file {name} is damaged on the server ({layer.digest})",
+                where=f"file {name}",
+                hint=f"The model itself can be pulled: pt2hub pull --no-files, files=False in Python. {exc.hint or ''}".strip(),
+                context=exc.context,
+            ) from exc
 
     def _size(self, digest: Digest) -> int:
         path = self._cache.find(digest)
