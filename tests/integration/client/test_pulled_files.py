@@ -99,7 +99,9 @@ def test_a_damaged_file_is_named_and_can_be_left_out(
     net: Path, client: Client, served: Registry, shell: Shell
 ) -> None:
     del net
-    (file,) = (item for item in client.files.list("vision/resnet18", 1).files if item.name == "tokenizer.json")
+    (file,) = (
+        item for item in client.files.list("vision/resnet18", 1).files if item.name == "tokenizer.json"
+    )
     spoil(served, StorageKey.blob(file.digest))
     with pytest.raises(BlobDamaged, match=r"attached file tokenizer\.json is damaged") as caught:
         client.pull(NET)

@@ -324,3 +324,17 @@ def test_a_damaged_file_is_not_served(served: Registry, web: FlaskClient, tmp_pa
     for _ in range(2):  # found by reading, then known
         answer = web.get(url)
         assert (answer.status_code, answer.get_json()["code"]) == (500, "blob_damaged")
+
+
+def test_a_version_page_that_meets_a_damaged_card_says_so_and_records_it(
+    served: Registry, web: FlaskClient, tmp_path: Path
+) -> None:
+    data = b"# A net"
+    submit(served, {"README.md": data})
+    page, disk = f"/models/{MODEL}/versions/1", Disk(root=tmp_path / "blobs")
+    assert ">A net</h" in web.get(page).get_data(as_text=True)
+    disk.plant(StorageKey.blob(digest_bytes(data)))
+    for _ in range(2):  # found by reading, then known
+        answer = web.get(page)
+        assert (answer.status_code, "damaged" in answer.get_data(as_text=True)) == (200, True)
+    assert served.sql("SELECT count(*) FROM blob_damage") == [(1,)]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from flask import request, url_for
 from markupsafe import Markup
@@ -116,9 +116,17 @@ class Row:
 
 
 @routes.get(f"/models/<team>/<name>/versions/<int(max={MAX_VERSION}):number>")
-@reads_together
 def version(team: str, name: str, number: int) -> Response:
     """Show a version."""
+    found = _read(team, name, number)
+    view: VersionView = found["view"]
+    urls = _file_urls(view)
+    # The card is read by itself: who meets a damaged file records that.
+    return page("version.html", section="models", file_urls=urls, card=_card(view, urls), **found)
+
+
+@reads_together
+def _read(team: str, name: str, number: int) -> dict[str, Any]:
     services, whole = container(), f"{team}/{name}"
     view = services.publish.version(whole, number)
     rows = _rows(view)
@@ -130,42 +138,38 @@ def version(team: str, name: str, number: int) -> Response:
     speeds = {row.target: row for row in overview.rows} if overview else {}
     qualities = overview.first.evaluations if overview else ()
     standing = replace(standing, damaged=tuple(row.build.target for row in rows if row.damaged))
-    return page(
-        "version.html",
-        section="models",
-        view=view,
-        labels=show_labels({label.key: label.value for label in view.labels}),
-        ancestors=ancestor_tree(f"{whole}@{number}", lineage.ancestors),
-        descendants=descendant_tree(f"{whole}@{number}", lineage.descendants),
-        lineage=lineage,
-        team=team,
-        name=name,
-        reference=f"{whole}@{number}",
-        rows=rows,
-        unmeasured_rows=[row for row in rows if row.is_unmeasured],
-        pulls=_pulls(view, rows),
-        spec=write_document(services.publish.document(whole, number)),
-        aliases=[alias for alias in aliases if alias.number == number],
-        model=model,
-        standing=standing,
-        checks=check_rows(standing.preview.checks if standing.preview else ()),
-        relations=list(Relation),
-        answer=answer_version(standing),
-        speeds=speeds,
-        qualities={(item.metric, item.data_digest): item for item in qualities},
-        targets=[row.build.target for row in rows],
-        platforms=name_platforms(row.build.target for row in rows if row.artifact),
-        policy=services.policies.policy(whole),
-        alias_form=AliasForm.of(aliases, alias=_alias_to_move(standing), number=str(number)),
-        changes=group_changes(
+    return {
+        "view": view,
+        "labels": show_labels({label.key: label.value for label in view.labels}),
+        "ancestors": ancestor_tree(f"{whole}@{number}", lineage.ancestors),
+        "descendants": descendant_tree(f"{whole}@{number}", lineage.descendants),
+        "lineage": lineage,
+        "team": team,
+        "name": name,
+        "reference": f"{whole}@{number}",
+        "rows": rows,
+        "unmeasured_rows": [row for row in rows if row.is_unmeasured],
+        "pulls": _pulls(view, rows),
+        "spec": write_document(services.publish.document(whole, number)),
+        "aliases": [alias for alias in aliases if alias.number == number],
+        "model": model,
+        "standing": standing,
+        "checks": check_rows(standing.preview.checks if standing.preview else ()),
+        "relations": list(Relation),
+        "answer": answer_version(standing),
+        "speeds": speeds,
+        "qualities": {(item.metric, item.data_digest): item for item in qualities},
+        "targets": [row.build.target for row in rows],
+        "platforms": name_platforms(row.build.target for row in rows if row.artifact),
+        "policy": services.policies.policy(whole),
+        "alias_form": AliasForm.of(aliases, alias=_alias_to_move(standing), number=str(number)),
+        "changes": group_changes(
             services.comparisons.events(model=whole, number=number, limit=MAX_EVENTS).events, _MAX_CHANGES
         ),
-        earlier=_earlier(view, below),
-        neighbours=_neighbours(model, number, below),
-        done=DONE.get(request.args.get("done", "")),
-        file_urls=(urls := _file_urls(view)),
-        card=_card(view, urls),
-    )
+        "earlier": _earlier(view, below),
+        "neighbours": _neighbours(model, number, below),
+        "done": DONE.get(request.args.get("done", "")),
+    }
 
 
 def _neighbours(
