@@ -8,13 +8,16 @@ from pt2hub.domain.names import PRODUCTION_PREFIXES
 from pt2hub.errors import INVISIBLE_CHARACTERS
 from pt2hub.rendering.comparison_answers import Answer
 from pt2hub.rendering.quantities import format_count
+from pt2hub.rendering.targets import short_target
 from pt2hub.rendering.times import format_ago
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
     from pt2hub.wire.responses import AliasMove, AliasView, ModelView
 
+_MAX_NAMED = 3
+"""Targets that are named."""
 _MAX_REASON = 160
 _UNREADY = {
     "pending": ("busy", "is being built"),
@@ -58,11 +61,11 @@ def answer_model(
     """
     ready = model.newest_ready
     if main is not None and main.number:
-        answer = answer_alias(main)
+        answer = answer_alias(main, model.damaged.get(main.name, ()))
         comma = f", {speed}" if speed else ""
         if not ready or ready <= main.number:
             return answer
-        tone = "warn" if is_slower else answer.tone
+        tone = "warn" if is_slower and answer.tone == "good" else answer.tone
         return Answer(tone, f"{answer.text} Version {ready} is newer and ready{comma}.")
     if ready:
         return Answer("calm", f"No alias yet: version {ready} is the newest ready version.")
@@ -72,11 +75,22 @@ def answer_model(
     return Answer(tone, f"No version is ready: version {model.newest} {words}.")
 
 
-def answer_alias(alias: AliasView) -> Answer:
+def answer_alias(alias: AliasView, damaged: Sequence[str] = ()) -> Answer:
     """Answer which version an alias is on, and what its last move changed.
 
-    Its tone is `good`, or `warn` where the last move was forced past failed checks.
+    Its tone is `good`, `bad` where the version is damaged, or `warn` where the last move was forced past failed checks.
+
+    Args:
+        damaged: Targets whose artifacts of this version are damaged on the server.
     """
+    answer = _answer_move(alias)
+    if not damaged or not alias.number:
+        return answer
+    damage = describe_damage(f"Version {alias.number} is damaged", name_targets(damaged))
+    return Answer("bad", f"{damage} {answer.text}")
+
+
+def _answer_move(alias: AliasView) -> Answer:
     last = alias.last
     if not alias.number:
         was = f" from version {last.before}" if last.before else ""
@@ -87,6 +101,23 @@ def answer_alias(alias: AliasView) -> Answer:
     if not refused:
         return Answer("good", where)
     return Answer("warn", f"{where} The move was forced past {format_count(refused, 'failed check')}.")
+
+
+def describe_damage(subject: str, targets: str) -> str:
+    """Return that a version cannot be pulled.
+
+    Args:
+        subject: What is damaged, with its verb: `Version 1 is damaged`.
+        targets: Names of the targets whose artifacts are damaged; empty for all.
+    """
+    where = f" for {targets}" if targets else ""
+    return f"{subject} on the server: it cannot be pulled{where} until its operator mends it (pt2hub admin heal)."
+
+
+def name_targets(among: Sequence[str]) -> str:
+    """Return the short names of targets: the first three, and how many more there are."""
+    named = ", ".join(short_target(target, among) for target in among[:_MAX_NAMED])
+    return f"{named} and {len(among) - _MAX_NAMED} more" if len(among) > _MAX_NAMED else named
 
 
 def count_forced(move: AliasMove) -> int:

@@ -87,3 +87,13 @@ def test_a_first_move_cannot_be_rolled_back() -> None:
     assert rollback_version(alias().last) == 16
     assert rollback_version(alias(before=None).last) is None
     assert rollback_version(alias(before=17).last) is None
+
+
+def test_damage_is_said_first_and_is_bad() -> None:
+    damaged = replace(MODEL, damaged={"prod": ("cpu-x86_64-v3", "cpu-x86_64-v4")})
+    answer = answer_model(damaged, alias(), "ready")
+    assert answer.tone == "bad"
+    assert answer.text.startswith("Version 17 is damaged on the server: it cannot be pulled for ")
+    assert "(pt2hub admin heal). prod is on version 17" in answer.text
+    others = replace(MODEL, damaged={"canary": ("cpu-x86_64-v3",)})
+    assert answer_model(others, alias(), "ready") == answer_model(MODEL, alias(), "ready")
