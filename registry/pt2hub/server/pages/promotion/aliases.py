@@ -64,6 +64,8 @@ def alias(team: str, name: str, alias: str) -> Response:
     versions = services.catalog.versions(whole, limit=_CHOICES).versions
     named = {item.number for item in versions} | {move.before or 0 for move in view.history[:1]}
     speeds = services.performance.main_speeds(whole, view.number, sorted(named | {view.number or 0}))
+    steps = [(move.before, move.after) for move in reversed(view.history)]
+    back = rollback_version(steps) if view.number else None
     return page(
         "alias.html",
         section="models",
@@ -76,8 +78,8 @@ def alias(team: str, name: str, alias: str) -> Response:
         alias_form=AliasForm.of([view], alias=view.name),
         model=model,
         policy=services.policies.policy(whole),
-        back=rollback_version(view.last),
-        card=compose_card(view, speeds),
+        back=back,
+        card=compose_card(view, speeds, back),
         answer=answer_alias(view, model.damaged.get(view.name, ())),
         rolls_back=request.args.get("action") == "rollback",
         choices=compose_choices(versions, speeds, view.number),

@@ -153,7 +153,7 @@ _PARTS = text(f"""
     FROM artifacts JOIN blob_references AS needed ON needed.owner = 'artifact:' || artifacts.digest
     JOIN blobs ON (blobs.kind, blobs.digest) = (needed.kind, needed.digest) AND blobs.state = 'damaged'
     JOIN blob_damage AS damage ON (damage.kind, damage.digest) = (blobs.kind, blobs.digest) AND {_LATEST}
-    WHERE artifacts.digest = ANY(:artifacts) ORDER BY artifacts.digest, damage.kind DESC, damage.digest""")  # noqa: S608  # of constants
+    WHERE artifacts.digest = ANY(:artifacts) ORDER BY artifacts.digest, damage.kind DESC, damage.digest""")  # noqa: S608
 
 # They begin with the damage, of which there is little.
 _DAMAGED_BUILDS = """
@@ -164,13 +164,13 @@ _DAMAGED_BUILDS = """
 _TARGETS_OF_VERSIONS = text(f"""
     SELECT builds.version_id, builds.target {_DAMAGED_BUILDS}
     WHERE blobs.state = 'damaged' AND builds.version_id = ANY(:versions)
-    GROUP BY builds.version_id, builds.target ORDER BY min(builds.position), builds.target""")  # noqa: S608  # of constants
+    GROUP BY builds.version_id, builds.target ORDER BY min(builds.position), builds.target""")
 _TARGETS_OF_ALIASES = text(f"""
     SELECT aliases.model_id, aliases.name, builds.target {_DAMAGED_BUILDS}
     JOIN aliases ON aliases.version_id = builds.version_id
     WHERE blobs.state = 'damaged' AND aliases.model_id = ANY(:models)
     GROUP BY aliases.model_id, aliases.name, builds.target
-    ORDER BY aliases.name, min(builds.position), builds.target""")  # noqa: S608  # of constants
+    ORDER BY aliases.name, min(builds.position), builds.target""")
 
 
 @dataclass(frozen=True, slots=True)
