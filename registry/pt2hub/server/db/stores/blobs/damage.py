@@ -153,7 +153,7 @@ _PARTS = text(f"""
     FROM artifacts JOIN blob_references AS needed ON needed.owner = 'artifact:' || artifacts.digest
     JOIN blobs ON (blobs.kind, blobs.digest) = (needed.kind, needed.digest) AND blobs.state = 'damaged'
     JOIN blob_damage AS damage ON (damage.kind, damage.digest) = (blobs.kind, blobs.digest) AND {_LATEST}
-    WHERE artifacts.digest = ANY(:artifacts) ORDER BY artifacts.digest, damage.kind DESC, damage.digest""")  # noqa: S608
+    WHERE artifacts.digest = ANY(:artifacts) ORDER BY artifacts.digest, damage.kind DESC, damage.digest""")  # noqa: S608  # of constants
 
 # They begin with the damage, of which there is little.
 _DAMAGED_BUILDS = """
