@@ -256,7 +256,10 @@ def _print_models(
 
 
 def _model_row(model: ModelView) -> tuple[Cell, ...]:
-    aliases = [f"{name}={number}" for name, number in sorted(model.aliases.items())]
+    aliases = [
+        f"{name}={number}{' damaged' * (name in model.damaged)}"
+        for name, number in sorted(model.aliases.items())
+    ]
     newest, ready = (str(number or NOTHING) for number in (model.newest, model.newest_ready))
     return (
         model.name,
@@ -298,7 +301,7 @@ def _version_row(version: VersionSummary, *, of_one: bool) -> tuple[Cell, ...]:
     ]
     return (
         str(version.number) if of_one else f"{version.model}@{version.number}",
-        f"{version.readiness}, yanked" if version.yanked else version.readiness,
+        f"{version.readiness}{', yanked' * bool(version.yanked)}{', damaged' * bool(version.damaged)}",
         version.aliases,
         targets,
         format_local_time(version.created_at),

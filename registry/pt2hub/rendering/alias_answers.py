@@ -8,13 +8,16 @@ from pt2hub.domain.names import PRODUCTION_PREFIXES
 from pt2hub.errors import INVISIBLE_CHARACTERS
 from pt2hub.rendering.comparison_answers import Answer
 from pt2hub.rendering.quantities import format_count
+from pt2hub.rendering.targets import short_target
 from pt2hub.rendering.times import format_ago
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
     from pt2hub.wire.responses import AliasMove, AliasView, ModelView
 
+_MAX_NAMED = 3
+"""Targets that are named."""
 _MAX_REASON = 160
 _UNREADY = {
     "pending": ("busy", "is being built"),
@@ -58,11 +61,11 @@ def answer_model(
     """
     ready = model.newest_ready
     if main is not None and main.number:
-        answer = answer_alias(main)
+        answer = answer_alias(main, model.damaged.get(main.name, ()))
         comma = f", {speed}" if speed else ""
         if not ready or ready <= main.number:
             return answer
-        tone = "warn" if is_slower else answer.tone
+        tone = "warn" if is_slower and answer.tone == "good" else answer.tone
         return Answer(tone, f"{answer.text} Version {ready} is newer and ready{comma}.")
     if ready:
         return Answer("calm", f"No alias yet: version {ready} is the newest ready version.")
@@ -72,11 +75,22 @@ def answer_model(
     return Answer(tone, f"No version is ready: version {model.newest} {words}.")
 
 
-def answer_alias(alias: AliasView) -> Answer:
+def answer_alias(alias: AliasView, damaged: Sequence[str] = ()) -> Answer:
     """Answer which version an alias is on, and what its last move changed.
 
-    Its tone is `good`, or `warn` where the last move was forced past failed checks.
+    Its tone is `good`, `bad` where the version is damaged, or `warn` where the last move was forced past failed checks.
+
+    Args:
+        damaged: Targets whose artifacts of this version are damaged on the server.
     """
+    answer = _answer_move(alias)
+    if not damaged or not alias.number:
+        return answer
+    damage = describe_damage(f"Version {alias.number} is damaged", name_targets(damaged))
+    return Answer("bad", f"{damage} {answer.text}")
+
+
+def _answer_move(alias: AliasView) -> Answer:
     last = alias.last
     if not alias.number:
         was = f" from version {last.before}" if last.before else ""
@@ -89,15 +103,53 @@ def answer_alias(alias: AliasView) -> Answer:
     return Answer("warn", f"{where} The move was forced past {format_count(refused, 'failed check')}.")
 
 
+def describe_damage(subject: str, targets: str) -> str:
+    """Return that a version cannot be pulled.
+
+    Args:
+        subject: What is damaged, with its verb: `Version 1 is damaged`.
+        targets: Names of the targets whose artifacts are damaged; empty for all.
+    """
+    where = f" for {targets}" if targets else ""
+    return f"{subject} on the server: it cannot be pulled{where} until its operator mends it (pt2hub admin heal)."
+
+
+def name_targets(among: Sequence[str]) -> str:
+    """Return the short names of targets: the first three, and how many more there are."""
+    named = ", ".join(short_target(target, among) for target in among[:_MAX_NAMED])
+    return f"{named} and {len(among) - _MAX_NAMED} more" if len(among) > _MAX_NAMED else named
+
+
 def count_forced(move: AliasMove) -> int:
     """Return how many failed promotion checks a move was forced past."""
     forced = move.forced or {}
     return int(forced.get("count") or len(forced.get("refused") or ()))
 
 
-def rollback_version(last: AliasMove) -> int | None:
-    """Return the version that a rollback would move an alias to, None if its last move did not change the version."""
+def previous_version(last: AliasMove) -> int | None:
+    """Return the version that an alias was on before its last move, None if that did not change the version."""
     return last.before if last.before != last.after else None
+
+
+def rollback_version(moves: Iterable[tuple[int | None, int | None]]) -> int | None:
+    """Return the version that a rollback is offered to; None without any.
+
+    A move to a version that the alias was on leaves all later ones: after 1, 2, 3 and a rollback to 2, it is 1.
+
+    Args:
+        moves: The versions before and after each move of the alias, oldest first.
+    """
+    stack: list[int] = []
+    for before, after in moves:
+        if before is None or after is None:  # set for the first time or again, or removed
+            stack = []
+        elif not stack:
+            stack = [before]
+        if after in stack:
+            del stack[stack.index(after) + 1 :]
+        elif after is not None:
+            stack.append(after)
+    return stack[-2] if len(stack) > 1 else None
 
 
 def _by(move: AliasMove, was: str) -> str:

@@ -258,7 +258,10 @@ def model(view: ModelView) -> Sheet:
     )
     ready = f"newest ready {view.newest_ready}" if view.newest_ready else "none ready"
     title = f"{view.name}  {count}" + (f", {ready}" if view.versions else "")
-    aliases = "".join(f", {name} is {number}" for name, number in sorted(view.aliases.items()))
+    aliases = "".join(
+        f", {name} is {number}{' (damaged)' * (name in view.damaged)}"
+        for name, number in sorted(view.aliases.items())
+    )
     return Sheet(title + aliases, notes=(view.description,) if view.description else ())
 
 
@@ -269,8 +272,8 @@ def summary(view: VersionSummary) -> Sheet:
         f"{name} {state}{measurement_suffix(view.measurements.get(name))}"
         for name, state in view.targets.items()
     )
-    yanked = "  yanked" if view.yanked else ""
-    return Sheet(f"{view.model}@{view.number}  {view.readiness}{yanked}{aliases}  {targets}".rstrip())
+    state = f"{view.readiness}{'  yanked' * bool(view.yanked)}{'  damaged' * bool(view.damaged)}"
+    return Sheet(f"{view.model}@{view.number}  {state}{aliases}  {targets}".rstrip())
 
 
 def alias(view: AliasView) -> Sheet:

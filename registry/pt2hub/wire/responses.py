@@ -359,6 +359,7 @@ class ModelView(Renderable):
         description: Description of the model.
         described_by: Who set the description last, or None.
         labels: Values of the model's own labels, by key.
+        damaged: Targets whose artifacts are damaged on the server, by the name of the alias that is on their version.
     """
 
     name: str
@@ -370,6 +371,7 @@ class ModelView(Renderable):
     description: str = ""
     described_by: Principal | None = None
     labels: dict[str, str] = field(default_factory=dict)
+    damaged: dict[str, tuple[str, ...]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -400,6 +402,7 @@ class VersionSummary(Renderable):
         published_by: Who published it; None if that was before it was recorded.
         yanked: Its yank, or None if it is not yanked.
         labels: Values of its labels, by key.
+        damaged: Targets whose artifacts are damaged on the server.
     """
 
     model: str
@@ -412,6 +415,7 @@ class VersionSummary(Renderable):
     published_by: Principal | None = None
     yanked: Yank | None = None
     labels: dict[str, str] = field(default_factory=dict)
+    damaged: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

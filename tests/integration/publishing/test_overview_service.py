@@ -238,8 +238,16 @@ def test_what_is_damaged_in_production_needs_somebody_first(web: FlaskClient, se
     assert "1 version in production is damaged and cannot be pulled" in front
     assert "pt2hub admin heal mends it" in front
     assert "Damaged on the server: it cannot be pulled until" in web.get(page).get_data(as_text=True)
+    for place in (MODEL, f"{MODEL}/aliases/prod"):
+        shown = web.get(f"/models/{place}").get_data(as_text=True)
+        assert "Version 1 is damaged on the server: it cannot be pulled for" in shown
+        assert "(pt2hub admin heal). prod is on version 1" in shown
+    catalog = served.services.catalog
+    assert [item.damaged for item in catalog.versions(MODEL).versions] == [(V4,), (V4,)]
+    assert catalog.model(MODEL).damaged == {"prod": (V4,)}
     served.blob(b"code 1")
     assert served.services.overview.attention().damaged == ()
+    assert catalog.model(MODEL).damaged == {}
 
 
 def test_failed_builds_of_newest_versions_need_somebody(registry: Registry) -> None:

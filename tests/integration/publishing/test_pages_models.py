@@ -131,6 +131,8 @@ def test_a_roll_back_leads_to_the_checks_and_a_form_that_asks_for_a_reason(
     part = html[html.index('id="rollback"') :]
     assert part.index("<details") < part.index(" open>") < part.index('name="number" value="1"')
     assert served.services.aliases.alias(MODEL, "prod").number == 2
+    move(MODEL, "prod", 1, expected=2, reason="worse", by=Actor("ci"))
+    assert "Roll back to" not in read(signed_in, PAGE).text + read(signed_in, f"{PAGE}/aliases/prod").text
 
 
 def test_forms_offer_the_newest_ready_versions(signed_in: FlaskClient, served: Registry) -> None:
@@ -450,3 +452,23 @@ def test_a_version_is_promoted_from_its_page_also_where_no_alias_is_in_productio
     assert "The model has no production alias yet." in page
     found = web.get(there).get_data(as_text=True)
     assert "passes" in found
+
+
+def test_a_version_says_at_the_top_what_it_is_and_a_model_leads_to_its_card_and_licence(
+    web: FlaskClient, served: Registry
+) -> None:
+    card = (
+        b"---\nlicense: mit\n---\n# ResNet-18\n\n![badge](b.png)\n\nIt labels **product** pictures.\nFast.\n"
+    )
+    files = {name: served.blob(data).digest for name, data in {"README.md": card, "LICENSE": b"MIT"}.items()}
+    versions(served, 1, files=files, labels={"license": "MIT"})
+    served.published(served.submit(checks={"tolerance": 0.5}), code=b"two")
+    served.services.aliases.move(MODEL, "prod", 1, expected=None, reason="first", by=Actor("t"))
+    shown = read(web, f"{PAGE}/versions/1")
+    assert shown.text.index("It labels product pictures. Fast.") < shown.text.index("Load it")
+    assert {"#card", "#files"} <= set(shown.links)
+    model = read(web, PAGE)
+    assert "LicenceMIT" in model.text.replace(" ", "")
+    assert {f"{PAGE}/versions/1#card", f"{PAGE}/versions/1#files"} <= set(model.links)
+    served.services.catalog.describe(MODEL, "Labels pictures.", by=Actor("t"))
+    assert "Labels pictures." in read(web, f"{PAGE}/versions/1").text

@@ -4,10 +4,17 @@ from __future__ import annotations
 
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from itertools import pairwise
 
 import pytest
 
-from pt2hub.rendering.alias_answers import answer_alias, answer_model, rollback_version, sort_aliases
+from pt2hub.rendering.alias_answers import (
+    answer_alias,
+    answer_model,
+    previous_version,
+    rollback_version,
+    sort_aliases,
+)
 from pt2hub.wire.responses import AliasMove, AliasView, ModelView
 
 MODEL = ModelView("vision/resnet18", "2026-01-01T00:00:00Z", 3, newest=17, newest_ready=17)
@@ -83,7 +90,37 @@ def test_production_stands_first_then_what_moved_last() -> None:
     assert [item.name for item in sort_aliases(found)] == ["prod", "production", "new", "old"]
 
 
-def test_a_first_move_cannot_be_rolled_back() -> None:
-    assert rollback_version(alias().last) == 16
-    assert rollback_version(alias(before=None).last) is None
-    assert rollback_version(alias(before=17).last) is None
+@pytest.mark.parametrize(
+    ("versions", "back"),
+    [
+        ([None, 1], None),
+        ([None, 1, 1], None),
+        ([None, 1, 2], 1),
+        ([None, 1, 2, 1], None),  # 2 was left by a rollback
+        ([None, 1, 2, 3, 2], 1),
+        ([None, 1, 2, 1, 3], 1),
+        ([None, 1, 2, 1, 2], 1),
+        ([None, 1, 2, None, 3], None),
+        ([7, 8], 7),  # a long history, of which only the end is read
+    ],
+)
+def test_a_version_that_was_left_by_a_rollback_is_not_offered(
+    versions: list[int | None], back: int | None
+) -> None:
+    assert rollback_version(pairwise(versions)) == back
+
+
+def test_a_first_move_has_no_version_before_it() -> None:
+    assert previous_version(alias().last) == 16
+    assert previous_version(alias(before=None).last) is None
+    assert previous_version(alias(before=17).last) is None
+
+
+def test_damage_is_said_first_and_is_bad() -> None:
+    damaged = replace(MODEL, damaged={"prod": ("cpu-x86_64-v3", "cpu-x86_64-v4")})
+    answer = answer_model(damaged, alias(), "ready")
+    assert answer.tone == "bad"
+    assert answer.text.startswith("Version 17 is damaged on the server: it cannot be pulled for ")
+    assert "(pt2hub admin heal). prod is on version 17" in answer.text
+    others = replace(MODEL, damaged={"canary": ("cpu-x86_64-v3",)})
+    assert answer_model(others, alias(), "ready") == answer_model(MODEL, alias(), "ready")

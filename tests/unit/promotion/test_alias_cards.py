@@ -4,7 +4,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from pt2hub.server.pages.promotion.alias_cards import compose_cards, describe_newer, pick_production
+from pt2hub.server.pages.promotion.alias_cards import (
+    AliasCard,
+    compose_cards,
+    describe_newer,
+    pick_production,
+)
 from pt2hub.server.pages.promotion.version_choices import MAX_CHOICES, compose_choices
 from pt2hub.server.views.version_speeds import VersionSpeeds
 from pt2hub.wire.resolution import Yank
@@ -20,12 +25,19 @@ def alias(name: str, before: int | None, after: int | None) -> AliasView:
     return AliasView(MODEL, name, after, AliasMove(2, before, after, "offline test", "mary", AT))
 
 
+def cards_of(aliases: list[AliasView], speeds: VersionSpeeds | None) -> list[AliasCard]:
+    """The cards of aliases that were moved once."""
+    return compose_cards(
+        aliases, speeds, {item.name: [(item.last.before, item.last.after)] for item in aliases}
+    )
+
+
 def version(number: int, readiness: str = "ready") -> VersionSummary:
     return VersionSummary(MODEL, number, readiness, AT)
 
 
 def test_a_card_says_what_the_last_move_changed_and_where_a_rollback_leads() -> None:
-    slower, alike, new = compose_cards(
+    slower, alike, new = cards_of(
         [alias("prod", 16, 17), alias("production", 15, 16), alias("stable", None, 15)], SPEEDS
     )
     assert (slower.back, slower.outcome, slower.speed) == (
@@ -39,12 +51,12 @@ def test_a_card_says_what_the_last_move_changed_and_where_a_rollback_leads() -> 
         "1.0 % slower than version 15 on H100 · torch 2.13, below the limit of 2 %",
     )
     assert (new.back, new.outcome, new.speed, new.is_production) == (None, "", "", False)
-    (noisy,) = compose_cards([alias("prod", 16, 30)], SPEEDS)
+    (noisy,) = cards_of([alias("prod", 16, 30)], SPEEDS)
     assert (noisy.outcome, noisy.speed) == (
         "inconclusive",
         "3.0 % slower than version 16 on H100 · torch 2.13, which may be noise",
     )
-    assert compose_cards([alias("prod", 16, 17)], None)[0].speed == ""
+    assert cards_of([alias("prod", 16, 17)], None)[0].speed == ""
 
 
 def test_production_is_the_shortest_name_that_is_on_a_version() -> None:

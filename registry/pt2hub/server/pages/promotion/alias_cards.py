@@ -5,14 +5,20 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from pt2hub.rendering.alias_answers import count_forced, is_production, rollback_version, sort_aliases
+from pt2hub.rendering.alias_answers import (
+    count_forced,
+    is_production,
+    previous_version,
+    rollback_version,
+    sort_aliases,
+)
 from pt2hub.rendering.targets import short_target
 from pt2hub.server.pages.promotion.speed_texts import describe_speed, format_limit
 from pt2hub.server.pages.template_filters import upper_first
 from pt2hub.wire.responses import AliasView
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping, Sequence
 
     from pt2hub.server.views.version_speeds import VersionSpeeds
 
@@ -22,7 +28,8 @@ class AliasCard:
     """An alias with its last move.
 
     Attributes:
-        back: The version that a rollback moves it to; None where there is none.
+        back: The version that a rollback is offered to; None where there is none.
+        before: The version that it was on before its last move; None where there is none.
         forced: How many failed checks its last move was forced past.
         speed: How its version's speed compares with that of the version before; empty where that is unknown.
         outcome: `better`, `worse`, `same` or `inconclusive`; empty where that is unknown.
@@ -31,6 +38,7 @@ class AliasCard:
 
     alias: AliasView
     back: int | None
+    before: int | None
     forced: int
     speed: str
     outcome: str
@@ -43,19 +51,35 @@ def pick_production(aliases: Iterable[AliasView]) -> AliasView | None:
     return found[0] if found else None
 
 
-def compose_cards(aliases: Iterable[AliasView], speeds: VersionSpeeds | None) -> list[AliasCard]:
-    """Return the cards of aliases, those in production first."""
-    return [compose_card(alias, speeds) for alias in sort_aliases(aliases)]
+def compose_cards(
+    aliases: Iterable[AliasView],
+    speeds: VersionSpeeds | None,
+    steps: Mapping[str, Sequence[tuple[int | None, int | None]]],
+) -> list[AliasCard]:
+    """Return the cards of aliases, those in production first.
+
+    Args:
+        steps: The versions before and after each move, oldest first, by alias.
+    """
+    return [
+        compose_card(alias, speeds, rollback_version(steps.get(alias.name, ())))
+        for alias in sort_aliases(aliases)
+    ]
 
 
-def compose_card(alias: AliasView, speeds: VersionSpeeds | None) -> AliasCard:
-    """Return the card of an alias."""
-    back = rollback_version(alias.last) if alias.number else None
-    speed = describe_speed(speeds, alias.number or 0, back)
+def compose_card(alias: AliasView, speeds: VersionSpeeds | None, back: int | None) -> AliasCard:
+    """Return the card of an alias.
+
+    Args:
+        back: The version that a rollback is offered to.
+    """
+    before = previous_version(alias.last) if alias.number else None
+    speed = describe_speed(speeds, alias.number or 0, before)
     where = f" on {short_target(speeds.target)}" if speeds else ""
     return AliasCard(
         alias,
         back,
+        before,
         count_forced(alias.last),
         f"{upper_first(speed.beside)}{where}{speed.caveat}" if speed.outcome else "",
         speed.outcome,

@@ -60,9 +60,12 @@ def alias(team: str, name: str, alias: str) -> Response:
     view = services.aliases.alias(whole, alias)
     before = query_number("before", 1, MAX_VERSION, hint="Follow the link below the history.")
     moves = [move for move in view.history if before is None or move.sequence < before]
+    model = services.catalog.model(whole)
     versions = services.catalog.versions(whole, limit=_CHOICES).versions
     named = {item.number for item in versions} | {move.before or 0 for move in view.history[:1]}
     speeds = services.performance.main_speeds(whole, view.number, sorted(named | {view.number or 0}))
+    steps = [(move.before, move.after) for move in reversed(view.history)]
+    back = rollback_version(steps) if view.number else None
     return page(
         "alias.html",
         section="models",
@@ -73,11 +76,11 @@ def alias(team: str, name: str, alias: str) -> Response:
         more=moves[_MOVES - 1].sequence if len(moves) > _MOVES else None,
         before=before,
         alias_form=AliasForm.of([view], alias=view.name),
-        model=services.catalog.model(whole),
+        model=model,
         policy=services.policies.policy(whole),
-        back=rollback_version(view.last),
-        card=compose_card(view, speeds),
-        answer=answer_alias(view),
+        back=back,
+        card=compose_card(view, speeds, back),
+        answer=answer_alias(view, model.damaged.get(view.name, ())),
         rolls_back=request.args.get("action") == "rollback",
         choices=compose_choices(versions, speeds, view.number),
         done=DONE.get(done),

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from functools import cache, lru_cache, partial
+from itertools import pairwise
 from typing import TYPE_CHECKING
 from urllib.parse import unquote
 
@@ -29,6 +30,8 @@ MAX_CARD_BYTES = 64 << 10
 MAX_BRACKETS = 2000
 MAX_MARKS = 10_000
 MAX_LINES = 5000
+_MAX_SUMMARIZED = 4096
+"""Characters of a card in which its summary is searched for."""
 _MARKS = "*_`|<>~!"
 _KEPT = 16
 _TAGS = frozenset(
@@ -104,6 +107,27 @@ def render_card(text: str, links: tuple[tuple[str, str], ...] = ()) -> Markup:
     )
     # Last, since Markdown and HTML both have escapes for characters that reverse the text.
     return Markup(cleaned.translate(INVISIBLE_CHARACTERS))  # noqa: S704  # cleaned above
+
+
+def summarize_card(text: str) -> str:
+    """Return what a card says first: its first paragraph that has words, else its first heading; empty without both."""
+    text = _FRONT_MATTER.sub("", text.replace("\r\n", "\n"), count=1)[:_MAX_SUMMARIZED]
+    tokens = _parser().parse(text)
+    found = {"paragraph_open": "", "heading_open": ""}
+    for opening, inline in pairwise(tokens):
+        if opening.level == 0 and opening.type in found and not found[opening.type]:
+            found[opening.type] = _words(inline)
+    return found["paragraph_open"] or found["heading_open"]
+
+
+def _words(inline: Token) -> str:
+    """Return the text of a paragraph or heading, without markup and pictures."""
+    words = (
+        " " if child.type in ("softbreak", "hardbreak") else child.content
+        for child in inline.children or ()
+        if child.type in ("text", "code_inline", "softbreak", "hardbreak")
+    )
+    return " ".join("".join(words).translate(INVISIBLE_CHARACTERS).split())
 
 
 @cache

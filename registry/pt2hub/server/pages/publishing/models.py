@@ -6,9 +6,10 @@ from dataclasses import dataclass
 from http import HTTPStatus
 from typing import TYPE_CHECKING
 
+from pt2hub.domain.attached_files.kinds import FileKind
 from pt2hub.domain.builds import BuildState
 from pt2hub.domain.performance.measurements import MEASURED_BY
-from pt2hub.errors import UsageError
+from pt2hub.errors import NotFound, UsageError
 from pt2hub.rendering.alias_answers import answer_model, sort_aliases
 from pt2hub.rendering.changes import format_change
 from pt2hub.rendering.comparison_answers import Answer
@@ -74,7 +75,7 @@ def model(team: str, name: str) -> Response:
         states=STATES,
         found=found,
         aliases=aliases,
-        cards=compose_cards(aliases, speeds),
+        cards=compose_cards(aliases, speeds, services.aliases.steps(whole) if aliases else {}),
         alias_form=AliasForm.of(aliases, number=str(view.newest_ready or "")),
         choices=compose_choices(found.versions, speeds, production.number if production else None)
         if query.is_plain
@@ -83,6 +84,7 @@ def model(team: str, name: str) -> Response:
         changes=group_changes(
             services.comparisons.events(model=whole, limit=MAX_EVENTS).events, _MAX_CHANGES
         ),
+        documents=_documents(view, production, found.versions),
         **_quality(whole, production, policy.document),
         policy=policy,
         protected=protection_rows(policy.document),
@@ -172,6 +174,42 @@ def _list_values(
         "is_open": any(not BuildState(state).final for item in versions for state in item.targets.values()),
         "chart": draw_chart(speeds, [(alias.name, alias.number) for alias in aliases if alias.number]),
     }
+
+
+@dataclass(frozen=True, slots=True)
+class Documents:
+    """The licence and the model card of a version, by which a model is judged.
+
+    Attributes:
+        license: The label `license`, an SPDX expression; empty without it.
+        license_file: Whether the version has a file with a licence.
+        card: Whether the version has a model card.
+    """
+
+    number: int
+    license: str
+    license_file: bool
+    card: bool
+
+
+def _documents(
+    model: ModelView, production: AliasView | None, versions: Sequence[VersionSummary]
+) -> Documents | None:
+    """Return the documents of the version in production, else of the newest; None where there are none."""
+    number = production.number if production else model.newest
+    if not number:
+        return None
+    found = next((item for item in versions if item.number == number), None)
+    if found is None:
+        near = container().catalog.versions(model.name, before=number + 1, limit=1).versions
+        found = next((item for item in near if item.number == number), None)
+    try:
+        kinds = {item.kind for item in container().version_files.files(model.name, number).files}
+    except NotFound:  # deleted meanwhile
+        return None
+    license_ = (found.labels if found else {}).get("license") or model.labels.get("license", "")
+    shown = Documents(number, license_, FileKind.LICENSE in kinds, FileKind.CARD in kinds)
+    return shown if shown.license or shown.license_file or shown.card else None
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from pt2hub.domain.builds import UNFINISHED, BuildState
+from pt2hub.rendering.alias_answers import describe_damage, name_targets
 from pt2hub.rendering.comparison_answers import Answer
 from pt2hub.rendering.metric_subjects import name_metric
 from pt2hub.rendering.promotions import check_name
-from pt2hub.rendering.targets import short_target
 from pt2hub.rendering.times import format_ago
 from pt2hub.server.pages.template_filters import plain
 from pt2hub.wire.performance import PromotionPreview
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from pt2hub.wire.responses import BuildView
 
 _MAX_NAMED = 3
-"""Failed builds and checks that are named."""
+"""Failed checks that are named."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,17 +59,11 @@ def answer_version(standing: Standing) -> Answer:
     if view.yanked:
         return Answer("bad", f"Yanked by {plain(view.yanked.by)}: {plain(view.yanked.reason)}")
     if standing.damaged:
-        return Answer("bad", _damage_text(standing.damaged, len(view.builds)))
+        targets = name_targets(standing.damaged) if len(view.builds) > 1 else ""
+        return Answer("bad", describe_damage("Damaged", targets))
     if standing.is_in_production:
         return _of_production(standing)
     return _of_builds(view) or _of_promotion(standing)
-
-
-def _damage_text(targets: Sequence[str], count: int) -> str:
-    where = f" for {_name_targets(targets)}" if count > 1 else ""
-    return (
-        f"Damaged on the server: it cannot be pulled{where} until its operator mends it (pt2hub admin heal)."
-    )
 
 
 def _of_production(standing: Standing) -> Answer:
@@ -117,12 +111,7 @@ def _builds(count: int) -> str:
 
 
 def _names(builds: Sequence[BuildView]) -> str:
-    return _name_targets([build.target for build in builds])
-
-
-def _name_targets(among: Sequence[str]) -> str:
-    named = ", ".join(short_target(target, among) for target in among[:_MAX_NAMED])
-    return f"{named} and {len(among) - _MAX_NAMED} more" if len(among) > _MAX_NAMED else named
+    return name_targets([build.target for build in builds])
 
 
 def _of_promotion(standing: Standing) -> Answer:

@@ -110,7 +110,8 @@ def compose_rows(
 
 def _state(version: VersionSummary) -> str:
     state = _STATES.get(Readiness(version.readiness), "")
-    return ", ".join(filter(None, ("yanked" if version.yanked else "", state)))
+    found = ("yanked" if version.yanked else "", "damaged" if version.damaged else "", state)
+    return ", ".join(filter(None, found))
 
 
 def _dots(version: VersionSummary, targets: Sequence[str]) -> tuple[TargetDot, ...]:

@@ -30,7 +30,7 @@ from pt2hub.server.pages.numbers import MAX_VERSION
 from pt2hub.server.pages.performance.change_groups import MAX_EVENTS, group_changes
 from pt2hub.server.pages.performance.target_comparisons import compare_targets
 from pt2hub.server.pages.promotion.alias_forms import AliasForm
-from pt2hub.server.pages.publishing.card import MAX_CARD_BYTES, render_card
+from pt2hub.server.pages.publishing.card import MAX_CARD_BYTES, render_card, summarize_card
 from pt2hub.server.pages.publishing.labels import show_labels
 from pt2hub.server.pages.publishing.version_answers import Standing, answer_version
 from pt2hub.server.pages.templates import page
@@ -70,11 +70,13 @@ class Card:
     Attributes:
         html: The card; empty if it cannot be shown.
         problem: Why it cannot be shown, else None.
+        summary: What it says first, as text; empty if it cannot be shown.
     """
 
     file: FileView
     html: Markup
     problem: str | None = None
+    summary: str = ""
 
     @property
     def is_cut(self) -> bool:
@@ -122,7 +124,9 @@ def version(team: str, name: str, number: int) -> Response:
     view: VersionView = found["view"]
     urls = _file_urls(view)
     # The card is read by itself: who meets a damaged file records that.
-    return page("version.html", section="models", file_urls=urls, card=_card(view, urls), **found)
+    card = _card(view, urls)
+    summary = found["model"].description.strip().partition("\n")[0] or (card.summary if card else "")
+    return page("version.html", section="models", file_urls=urls, card=card, summary=summary, **found)
 
 
 @reads_together
@@ -251,7 +255,7 @@ def _card(view: VersionView, urls: dict[str, str]) -> Card | None:
     except (NotFound, BlobDamaged) as error:
         return Card(found, Markup(""), error.message)
     text = data.decode(errors="replace")
-    return Card(found, render_card(text, tuple(urls.items())))
+    return Card(found, render_card(text, tuple(urls.items())), summary=summarize_card(text))
 
 
 def _earlier(view: VersionView, below: Sequence[VersionSummary]) -> int | None:

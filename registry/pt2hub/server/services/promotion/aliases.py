@@ -79,6 +79,16 @@ class AliasService:
             found = AliasStore(session).of_model(not_found.require_model(session, model))
             return AliasList(tuple(_view(model, alias) for alias in found))
 
+    def steps(self, model: str) -> dict[str, list[tuple[int | None, int | None]]]:
+        """Return the versions before and after the newest moves of a model's aliases, oldest first, by alias.
+
+        Raises:
+            InvalidInput: The name is malformed.
+            NotFound: The model does not exist.
+        """
+        with self._sessions.begin() as session:
+            return AliasStore(session).steps(not_found.require_model(session, model))
+
     def alias(self, model: str, name: str) -> AliasView:
         """Return an alias with its history, removed or not.
 

@@ -155,6 +155,23 @@ _PARTS = text(f"""
     JOIN blob_damage AS damage ON (damage.kind, damage.digest) = (blobs.kind, blobs.digest) AND {_LATEST}
     WHERE artifacts.digest = ANY(:artifacts) ORDER BY artifacts.digest, damage.kind DESC, damage.digest""")  # noqa: S608  # of constants
 
+# They begin with the damage, of which there is little.
+_DAMAGED_BUILDS = """
+    FROM blob_damage AS damage JOIN blobs USING (kind, digest)
+    JOIN blob_references AS needed USING (kind, digest)
+    JOIN artifacts ON starts_with(needed.owner, 'artifact:') AND artifacts.digest = substr(needed.owner, 10)
+    JOIN builds ON builds.id = artifacts.build_id"""
+_TARGETS_OF_VERSIONS = text(f"""
+    SELECT builds.version_id, builds.target {_DAMAGED_BUILDS}
+    WHERE blobs.state = 'damaged' AND builds.version_id = ANY(:versions)
+    GROUP BY builds.version_id, builds.target ORDER BY min(builds.position), builds.target""")
+_TARGETS_OF_ALIASES = text(f"""
+    SELECT aliases.model_id, aliases.name, builds.target {_DAMAGED_BUILDS}
+    JOIN aliases ON aliases.version_id = builds.version_id
+    WHERE blobs.state = 'damaged' AND aliases.model_id = ANY(:models)
+    GROUP BY aliases.model_id, aliases.name, builds.target
+    ORDER BY aliases.name, min(builds.position), builds.target""")
+
 
 @dataclass(frozen=True, slots=True)
 class BlobRow:
@@ -288,6 +305,21 @@ class DamageStore:
             (artifact, DamagedPart(part, Digest(digest), problem, stamp(found_at)))
             for artifact, part, digest, problem, found_at in rows
         ]
+
+    def targets_of_versions(self, versions: Sequence[int]) -> dict[int, tuple[str, ...]]:
+        """Return the targets whose artifacts are damaged, by the version's id."""
+        found: dict[int, tuple[str, ...]] = {}
+        for version, target in self._session.execute(_TARGETS_OF_VERSIONS, {"versions": list(versions)}):
+            found[version] = (*found.get(version, ()), target)
+        return found
+
+    def targets_of_aliases(self, models: Sequence[int]) -> dict[int, dict[str, tuple[str, ...]]]:
+        """Return the targets whose artifacts are damaged, by the model's id and the alias that is on their version."""
+        found: dict[int, dict[str, tuple[str, ...]]] = {}
+        for model, alias, target in self._session.execute(_TARGETS_OF_ALIASES, {"models": list(models)}):
+            of_model = found.setdefault(model, {})
+            of_model[alias] = (*of_model.get(alias, ()), target)
+        return found
 
     def owners(self, key: StorageKey, limit: int = 20) -> list[BlobOwner]:
         """Return what refers to a blob."""

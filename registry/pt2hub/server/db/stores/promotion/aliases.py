@@ -144,6 +144,20 @@ class AliasStore:
         )
         return [_move(row) for row in rows]
 
+    def steps(self, model_id: int) -> dict[str, list[tuple[int | None, int | None]]]:
+        """Return the versions before and after the newest moves of a model's aliases, oldest first, by alias."""
+        rows = self._session.execute(
+            select(SQLAlias.name, SQLAliasMove.before, SQLAliasMove.after)
+            .join(SQLAlias, SQLAlias.id == SQLAliasMove.alias_id)
+            .where(SQLAlias.model_id == model_id, SQLAlias.version_id.is_not(None))
+            .order_by(SQLAliasMove.at.desc(), SQLAliasMove.sequence.desc())
+            .limit(MAX_MOVES)
+        ).all()
+        found: dict[str, list[tuple[int | None, int | None]]] = {}
+        for name, before, after in reversed(rows):
+            found.setdefault(name, []).append((before, after))
+        return found
+
     def moves_after(self, alias: StoredAlias, sequence: int, *, limit: int = MAX_MOVES) -> list[AliasMove]:
         """Return the moves of an alias after a move, oldest first."""
         rows = self._session.scalars(

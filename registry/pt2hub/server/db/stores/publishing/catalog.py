@@ -16,6 +16,7 @@ from pt2hub.server.db.schema import Build as SQLBuild
 from pt2hub.server.db.schema import Model as SQLModel
 from pt2hub.server.db.schema import Version as SQLVersion
 from pt2hub.server.db.stores.artifacts.references import newest_ready
+from pt2hub.server.db.stores.blobs.damage import DamageStore
 from pt2hub.server.db.stores.builds.measurement_states import MeasurementStateStore
 from pt2hub.server.db.stores.promotion.aliases import AliasStore
 from pt2hub.server.db.stores.publishing.labels import LabelStore
@@ -128,6 +129,7 @@ class CatalogStore:
         order = {id_: place for place, id_ in enumerate(ids)}
         rows = sorted(rows, key=lambda row: order[row.id])
         builds, aliases = self._builds(ids), AliasStore(self._session).on_versions(list(ids))
+        damaged = DamageStore(self._session).targets_of_versions(ids)
         measured = MeasurementStateStore(self._session).of(
             build.artifact for each in builds.values() for build in each if build.artifact
         )
@@ -147,6 +149,7 @@ class CatalogStore:
                 published_by=read_principal(published_by),
                 yanked=yank_of(yanked),
                 labels=dict(sorted(labels.items())),
+                damaged=damaged.get(id_, ()),
             )
             for id_, number, created_at, published_by, yanked, labels, name in rows
         ]
@@ -163,6 +166,7 @@ class CatalogStore:
         ).all()
         ids = [row[0].id for row in rows]
         aliases, labels = AliasStore(self._session).on_models(ids), LabelStore(self._session).of_models(ids)
+        damaged = DamageStore(self._session).targets_of_aliases(ids)
         return [
             ModelView(
                 name=model.name,
@@ -174,6 +178,7 @@ class CatalogStore:
                 description=model.description,
                 described_by=read_principal(model.described_by),
                 labels=labels.get(model.id, {}),
+                damaged=damaged.get(model.id, {}),
             )
             for model, count, newest, newest_ready in rows
         ]
