@@ -99,13 +99,30 @@ def test_a_damaged_file_is_named_and_can_be_left_out(
     net: Path, client: Client, served: Registry, shell: Shell
 ) -> None:
     del net
-    (file,) = (item for item in client.files.list("vision/resnet18", 1).files if item.name == "tokenizer.json")
+    (file,) = (
+        item for item in client.files.list("vision/resnet18", 1).files if item.name == "tokenizer.json"
+    )
     spoil(served, StorageKey.blob(file.digest))
     with pytest.raises(BlobDamaged, match=r"attached file tokenizer\.json is damaged") as caught:
         client.pull(NET)
     assert "files=False" in str(caught.value.hint)
     assert client.pull(NET, files=False).files == {}
     assert shell("pull", NET, "--no-files").code == 0
+
+
+def test_the_error_for_a_missing_file_says_why_it_is_missing(net: Path, client: Client) -> None:
+    del net
+    lean, whole = client.pull(NET, files=False).files, client.pull(NET).files
+    with pytest.raises(KeyError) as left_out:
+        lean["tokenizer.json"]
+    assert "'tokenizer.json' was not pulled because of files=False" in str(left_out.value)
+    with pytest.raises(KeyError) as unknown:
+        whole["tokeniser.json"]
+    assert str(unknown.value) == (
+        "Unknown attached file 'tokeniser.json'. Did you mean 'tokenizer.json'? "
+        "The version has README.md, labels.txt, tokenizer.json."
+    )
+    assert (lean.get("tokenizer.json"), "tokenizer.json" in lean, lean) == (None, False, {})
 
 
 def test_an_artifact_without_its_files_is_whole(net: Path, client: Client, shell: Shell) -> None:

@@ -96,7 +96,12 @@ def body(shape: type[T], *, most: int, what: str, hint: str) -> T:
 
 def _given(item: ErrorDetails) -> str | None:
     """Return the given value; None for missing fields, for which pydantic shows all the others."""
-    return None if item["type"] == "missing" else str(item["input"])[:80]
+    if item["type"] == "missing":
+        return None
+    value = item["input"]
+    if isinstance(value, dict):
+        return format_count(len(value), "field")
+    return format_count(len(value), "item") if isinstance(value, list) else str(value)[:80]
 
 
 def render(value: Any, status: int = 200) -> Response:
