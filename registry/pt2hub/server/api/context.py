@@ -11,6 +11,7 @@ from pydantic import BaseModel, ValidationError
 
 from pt2hub.domain.codec import encode
 from pt2hub.errors import Detail, InvalidInput
+from pt2hub.rendering.quantities import format_count
 from pt2hub.server.config import ServerConfig
 from pt2hub.server.container import Container
 from pt2hub.server.services.validation_messages import format_limits, to_message

@@ -205,7 +205,9 @@ def _of_http(error: HTTPException, present: Presents = problem) -> WerkzeugRespo
 
 def _name_longest_parameter() -> str:
     """Return the hint for a URL that is too long: which of its parameters to shorten."""
-    sizes = {name: len(value) for name, value in request.args.items(multi=True)} if has_request_context() else {}
+    sizes = (
+        {name: len(value) for name, value in request.args.items(multi=True)} if has_request_context() else {}
+    )
     if not sizes:
         return f"URLs may have at most {MAX_URL_BYTES} bytes."
     name = max(sizes, key=sizes.__getitem__)

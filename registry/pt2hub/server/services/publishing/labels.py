@@ -10,6 +10,7 @@ from pt2hub.errors import InvalidInput, LabelChanged, LabelImmutable
 from pt2hub.server.db.stores.publishing.labels import LabelStore
 from pt2hub.server.services import not_found
 from pt2hub.server.services.access import audit_log
+from pt2hub.server.services.suggestions import suggest_words
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -142,6 +143,13 @@ def preview_labels(now: Mapping[str, str], labels: Mapping[str, str], *, name: s
     yield from note_lookalikes(key for key in labels if key not in now)
 
 
+def _explain_difference(key: str, now: Mapping[str, str]) -> str:
+    near = [] if key in now else suggest_words(key, now)
+    if near:
+        return f"Did you mean {' or '.join(near)}? Nothing was changed."
+    return "Somebody may have changed it in the meantime: read the labels again, then repeat the change."
+
+
 def _check_expected(now: Mapping[str, str], expected: Mapping[str, str | None]) -> None:
     for key, value in expected.items():
         if now.get(key) == value:
@@ -151,7 +159,7 @@ def _check_expected(now: Mapping[str, str], expected: Mapping[str, str | None]) 
         raise LabelChanged(
             f"Label {key} {found}, expected {wanted}",
             where=f"labels.{key}",
-            hint="Somebody changed it in the meantime: read the labels again, then repeat the change.",
+            hint=_explain_difference(key, now),
             context={"key": key, "value": now.get(key)},
         )
 
