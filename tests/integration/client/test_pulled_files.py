@@ -145,6 +145,9 @@ def test_a_lock_pins_the_files_and_later_documentation_changes_nothing(
     assert shell.json("lock")[1]["written"] is False
     assert shell("lock", "--upgrade", NET).code == 0
     assert read_lock(net / "pt2hub.lock") == lock
+    tree = shell("tree").out
+    assert "attached files" in tree
+    assert "tokenizer.json  sha256:" in tree
     assert client.pull(NET, lock="pt2hub.lock").files["README.md"].read_text() == "# A net\n"
     assert client.files.get("vision/resnet18", 1, "README.md").read_text() == "# Better\n"
     assert shell("verify").code == 0
