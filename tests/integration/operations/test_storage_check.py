@@ -264,7 +264,7 @@ def test_a_reindex_names_files_of_another_length_and_missing_ones(
     assert f"damaged: {view.code}: The blob is damaged: it is missing from the storage." in told.out
     assert "pt2hub admin heal" in told.out
     assert "of 1 artifact, and the journal." in told.out
-    served.sql("UPDATE  SET revoked_at = now()")
+    served.sql("UPDATE api_tokens SET revoked_at = now()")
     told = operator("admin", "reindex")
     assert "No token is valid: tokens and sessions are not in the storage." in told.out
     assert "Create one: pt2hub admin token --admin" in told.out
