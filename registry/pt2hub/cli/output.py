@@ -25,6 +25,9 @@ if TYPE_CHECKING:
 _JSON: ContextVar[bool] = ContextVar("json", default=False)
 _QUIET: ContextVar[bool] = ContextVar("quiet", default=False)
 
+_API_HINTS = ("Send {", "GET /api/")
+_API_PLACES = ("document", "address")
+"""What the server names as the place of an invalid request: its body or its URL."""
 _SIGNALLED = 128
 """Shells add this to the number of the signal that ended a command."""
 INTERRUPTED = _SIGNALLED + signal.SIGINT
@@ -124,9 +127,23 @@ def complain(error: Pt2hubError, *, as_text: bool = False) -> None:
         with suppress(OSError):  # stdout is full or closed: fall back to stderr
             print_json({"error": error.as_dict()})
             return
-    first, *rest = _print_error(str(error)).splitlines()
+    first, *rest = _print_error(str(_without_api_terms(error))).splitlines()
     lines = (f"pt2hub: {first}", *rest, f"  [{error.code}]")
     print(*map(_fit_terminal, lines), sep="\n", file=sys.stderr)
+
+
+def _without_api_terms(error: Pt2hubError) -> Pt2hubError:
+    """Return an error without the parts that only help callers of the API, such as an example of a request's body."""
+    hint, where = error.hint or "", error.where
+    if not hint.startswith(_API_HINTS) and where not in _API_PLACES:
+        return error
+    return type(error)(
+        error.message,
+        where=None if where in _API_PLACES else where,
+        hint=None if hint.startswith(_API_HINTS) else hint,
+        details=error.details,
+        context=error.context,
+    )
 
 
 def _fit_terminal(line: str) -> str:

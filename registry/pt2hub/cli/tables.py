@@ -97,7 +97,7 @@ def _narrowest(columns: Sequence[Sequence[str]], wraps: Sequence[bool]) -> int:
 
 
 def _join_lines(cell: Cell) -> str:
-    return ", ".join(_parts(cell)) or NOTHING
+    return ", ".join(_parts(cell)).replace("., ", ". ") or NOTHING  # sentences end by themselves
 
 
 def _parts(cell: Cell) -> list[str]:

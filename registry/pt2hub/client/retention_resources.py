@@ -8,6 +8,8 @@ from urllib.parse import urlencode
 
 from pt2hub.client.http.paths import build_path, model_path
 from pt2hub.client.resources import Resource
+from pt2hub.domain.limits import MAX_REASON_CHARS
+from pt2hub.errors import InvalidInput
 from pt2hub.wire.retention import DeletionView, RetentionPreview, RetentionView
 
 if TYPE_CHECKING:
@@ -95,4 +97,10 @@ class Retention(Resource):
 
 
 def _query(reason: str, dry_run: bool) -> list[tuple[str, str]]:
+    if len(reason) > MAX_REASON_CHARS:  # in the URL, which may be too long for the server to read
+        raise InvalidInput(
+            f"The reason is too long ({len(reason):,} characters, at most {MAX_REASON_CHARS})",
+            where="reason",
+            hint=f"Give the reason in 1 to {MAX_REASON_CHARS} characters.",
+        )
     return [("reason", reason)] * bool(reason) + [("dry_run", "true")] * dry_run

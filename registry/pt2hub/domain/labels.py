@@ -5,6 +5,7 @@ No label is part of a version's identity. Facts about where a version comes from
 
 from __future__ import annotations
 
+import difflib
 import re
 from dataclasses import dataclass
 from enum import StrEnum
@@ -16,7 +17,7 @@ from pt2hub.domain.plain_text import find_control
 from pt2hub.errors import InvalidInput
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
 MAX_LABELS = 64
 """Labels of one model or version."""
@@ -73,6 +74,40 @@ WELL_KNOWN: dict[str, WellKnown] = {
     "owner": WellKnown(LabelType.TEXT, is_fact=False, meaning="the person or team to ask"),
     "stage": WellKnown(LabelType.TEXT, is_fact=False, meaning="how far it is, in your own words"),
 }
+
+
+_LOOKALIKES = {
+    "commit": "git.sha",
+    "sha": "git.sha",
+    "git.commit": "git.sha",
+    "git.url": "git.repository",
+    "repository": "git.repository",
+    "branch": "git.branch",
+    "dataset": "data",
+}
+"""Keys that other tools use for a well-known one, and that are spelled too differently to be found by spelling."""
+_CLOSE = 0.8
+"""Similarity of spellings, from which a key is taken for a misspelling of a well-known one."""
+
+
+def suggest_well_known(key: str) -> str | None:
+    """Return the well-known key that another key may mean; None for a well-known key and for unlike ones."""
+    if key in WELL_KNOWN:
+        return None
+    usual = re.sub("[_-]", ".", key)
+    if usual in WELL_KNOWN:
+        return usual
+    near = difflib.get_close_matches(usual, WELL_KNOWN, n=1, cutoff=_CLOSE)
+    return near[0] if near else _LOOKALIKES.get(usual)
+
+
+def note_lookalikes(keys: Iterable[str]) -> tuple[str, ...]:
+    """Return a note on each key that looks like a well-known one."""
+    return tuple(
+        f"Label {key} has no documented meaning. Did you mean {near}?"
+        for key in keys
+        if (near := suggest_well_known(key))
+    )
 
 
 def is_fact(key: str) -> bool:

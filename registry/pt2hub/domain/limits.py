@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+MAX_REASON_CHARS = 500
+"""Of the reason of an alias move, a yank or a deletion."""
+
 
 @dataclass(frozen=True, slots=True)
 class Limits:

@@ -37,10 +37,10 @@ class Principal:
     id: str | None = None
 
     def __str__(self) -> str:
-        """Return the name, with the kind unless it is a token or a person."""
+        """Return the name, with the kind unless it is a token or a person, or the name says it."""
         return (
             self.name
-            if self.kind in {PrincipalKind.TOKEN, PrincipalKind.PERSON}
+            if self.kind in {PrincipalKind.TOKEN, PrincipalKind.PERSON, self.name}
             else f"{self.name} ({self.kind})"
         )
 

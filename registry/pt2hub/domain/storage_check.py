@@ -23,10 +23,12 @@ class FindingKind(StrEnum):
 
 
 _HEAL = "pt2hub admin heal {what}"
+_SCRUB = "pt2hub admin scrub --all"
+"""Without `--all`, blobs that were checked within a week are left out."""
 CURES: dict[FindingKind, str] = {
     FindingKind.DAMAGED: _HEAL,
-    FindingKind.MISSING_OBJECT: "pt2hub admin scrub, then " + _HEAL,
-    FindingKind.WRONG_SIZE: "pt2hub admin scrub, then " + _HEAL,
+    FindingKind.MISSING_OBJECT: _SCRUB + ", then " + _HEAL,
+    FindingKind.WRONG_SIZE: _SCRUB + ", then " + _HEAL,
     FindingKind.UNKNOWN_OBJECT: "pt2hub admin reindex",
     FindingKind.LEFTOVER_OBJECT: "none: no reader finds it, and the collector deletes it",
     FindingKind.UNSTORED_REFERENCE: _HEAL,

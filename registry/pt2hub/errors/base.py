@@ -64,7 +64,8 @@ class Pt2hubError(Exception):
         super().__init__(self.message)
 
     def __str__(self) -> str:
-        lines = [f"{self.where}: {self.message}" if self.where else self.message]
+        is_named = self.where and not self.message.startswith(f"{self.where} ")
+        lines = [f"{self.where}: {self.message}" if is_named else self.message]
         if len(self.details) == 1 and (self.where or "").endswith(self.details[0].path):
             (only,) = self.details  # its path is in the line already, and mostly its message
             same = only.message.rstrip(".") == self.message.rstrip(".")
@@ -77,7 +78,11 @@ class Pt2hubError(Exception):
         return "\n".join(lines).translate(INVISIBLE_CHARACTERS)  # parts of it may come from other machines
 
     def _list_details(self) -> list[str]:
-        return [f"  {item.path}: {item.message}{item.values()}" for item in self.details]
+        return [
+            f"  {item.path}: {item.message}{item.values()}"
+            for item in self.details
+            if f"{item.path} is {item.message}" not in self.message  # which names the first one
+        ]
 
     def as_dict(self) -> dict[str, Any]:
         """Return the error as JSON values; `wire.problems.from_dict` restores the same class from them."""

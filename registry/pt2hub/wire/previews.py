@@ -39,7 +39,7 @@ class PublishPreview:
         blobs: Size of each blob that the spec names, by path.
         unread: Paths of blobs that were too large to look into now; `submit` does.
         settings: Which settings the version that there is would take over from the spec (`limits`, `compile.debug`).
-        notes: Modes and options of the spec that change nothing on a target.
+        notes: Labels that would be set or changed, and modes and options of the spec that change nothing on a target.
         documentation: Names of documentation files that the version that there is would take over.
     """
 

@@ -110,6 +110,21 @@ def test_a_damaged_file_is_named_and_can_be_left_out(
     assert shell("pull", NET, "--no-files").code == 0
 
 
+def test_the_error_for_a_missing_file_says_why_it_is_missing(net: Path, client: Client) -> None:
+    del net
+    lean, whole = client.pull(NET, files=False).files, client.pull(NET).files
+    with pytest.raises(KeyError) as left_out:
+        lean["tokenizer.json"]
+    assert "'tokenizer.json' was not pulled because of files=False" in str(left_out.value)
+    with pytest.raises(KeyError) as unknown:
+        whole["tokeniser.json"]
+    assert str(unknown.value) == (
+        "Unknown attached file 'tokeniser.json'. Did you mean 'tokenizer.json'? "
+        "The version has README.md, labels.txt, tokenizer.json."
+    )
+    assert (lean.get("tokenizer.json"), "tokenizer.json" in lean, lean) == (None, False, {})
+
+
 def test_an_artifact_without_its_files_is_whole(net: Path, client: Client, shell: Shell) -> None:
     del net
     client.pull(NET, files=False)
@@ -130,6 +145,9 @@ def test_a_lock_pins_the_files_and_later_documentation_changes_nothing(
     assert shell.json("lock")[1]["written"] is False
     assert shell("lock", "--upgrade", NET).code == 0
     assert read_lock(net / "pt2hub.lock") == lock
+    tree = shell("tree").out
+    assert "attached files" in tree
+    assert "tokenizer.json  sha256:" in tree
     assert client.pull(NET, lock="pt2hub.lock").files["README.md"].read_text() == "# A net\n"
     assert client.files.get("vision/resnet18", 1, "README.md").read_text() == "# Better\n"
     assert shell("verify").code == 0

@@ -60,7 +60,7 @@ def test_an_address_that_is_too_long_is_said_to_be_in_the_readers_own_form(web: 
     page = web.get(f"/?q={long}")
     assert (page.status_code, page.mimetype) == (414, "text/html")
     assert (
-        "The URL is too long (9004 bytes, at most 8000). URLs may have at most 8000 bytes."
+        "The URL is too long (9004 bytes, at most 8000). Shorten q: it has 3,000 characters."
         in Page(page.text).text
     )
     assert max(map(len, Page(page.text).links)) < 8000

@@ -79,6 +79,7 @@ def test_a_storage_that_fails_writes_is_told_and_looked_at_again_after_a_while(
 def test_a_storage_with_little_room_is_full(api: FlaskClient, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(LocalStorage, "free", lambda _: 1000)
     assert ready(api) == (507, "storage_full")
+    assert "only 1,000 B left, less than the 64 MiB that are kept free" in api.get("/readyz").text
 
 
 def test_a_full_disk_of_the_database_is_told(api: FlaskClient, monkeypatch: pytest.MonkeyPatch) -> None:

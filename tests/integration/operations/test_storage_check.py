@@ -10,6 +10,7 @@ import pytest
 
 from pt2hub.client.blobs.folder import BlobFolder
 from pt2hub.domain.digests import digest_bytes
+from pt2hub.domain.storage_check import CURES, FindingKind
 from pt2hub.domain.tokens import Actor
 from pt2hub.server.blobs.keys import StorageKey
 from pt2hub.server.container import open_container
@@ -147,6 +148,11 @@ def test_every_kind_of_contradiction_is_found(served: Registry, disk: Disk) -> N
     assert findings(served) == planted
 
 
+def test_the_cure_reads_blobs_that_were_checked_within_a_week() -> None:
+    for kind in (FindingKind.MISSING_OBJECT, FindingKind.WRONG_SIZE):
+        assert CURES[kind].startswith("pt2hub admin scrub --all, then pt2hub admin heal")
+
+
 def test_what_is_written_between_the_two_listings_is_no_finding(
     served: Registry, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -257,3 +263,8 @@ def test_a_reindex_names_files_of_another_length_and_missing_ones(
     assert f"damaged: {view.weights}: The stored blob is damaged: its bytes have" in told.out
     assert f"damaged: {view.code}: The blob is damaged: it is missing from the storage." in told.out
     assert "pt2hub admin heal" in told.out
+    assert "of 1 artifact, and the journal." in told.out
+    served.sql("UPDATE api_tokens SET revoked_at = now()")
+    told = operator("admin", "reindex")
+    assert "No token is valid: tokens and sessions are not in the storage." in told.out
+    assert "Create one: pt2hub admin token --admin" in told.out

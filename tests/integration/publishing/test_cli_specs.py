@@ -64,6 +64,25 @@ def test_a_dry_run_publishes_nothing_and_says_what_there_is(
     told = shell("publish", str(file), "--dry-run")
     assert "is already published as team/resnet18@1" in told.out
     assert "has one: queued" in told.out
+    assert f"To publish it: pt2hub publish {file}" in shell("spec", "check", str(file)).out
+
+
+def test_a_dry_run_says_what_becomes_of_the_labels(shell: Shell, served: Registry, tmp_path: Path) -> None:
+    served.worker("w1")
+    file = str(tmp_path / "resnet18.yaml")
+    shell("spec", "init", file)
+    told = shell("publish", file, "--dry-run", "--label", "licence=MIT", "--label", "owner=ada")
+    assert "Label owner of team/resnet18@1 would be set to ada." in told.out
+    assert "Did you mean license?" in told.out
+    assert "To publish it, repeat the command without --dry-run." in told.out
+    sha = "a" * 40
+    assert shell("publish", file, "--label", "owner=ada", "--label", f"git.sha={sha}").code == 0
+    wanted = ("--label", "owner=eve", "--label", f"git.sha={'b' * 40}")
+    told = shell("publish", file, "--dry-run", *wanted)
+    assert "Label owner of team/resnet18@1 would change from ada to eve." in told.out
+    assert f"Label git.sha of team/resnet18@1 would stay {sha}" in told.out.replace("\n", " ")
+    told = shell("publish", file, "--label", "git_branch=main")
+    assert "Label git_branch has no documented meaning. Did you mean git.branch?" in told.err
 
 
 def test_a_wrong_spec_is_refused_with_file_line_and_column(

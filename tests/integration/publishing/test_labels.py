@@ -274,7 +274,10 @@ def test_labels_are_set_and_searched_for_from_a_shell_and_from_python(
     nothing = shell("models", "--label", f"git.sha={SHA}").out
     assert f"versions have such labels. To list them: pt2hub versions --where git.sha={SHA}" in nothing
     assert "but versions" not in shell("models", "--label", "license=MIT").out
-    shell("label", "rm", f"{MODEL}@1", "stage", "missing")
+    misspelled = shell("label", "set", f"{MODEL}@1", "stage=x", "--expect", "stagee=y")
+    assert (misspelled.code, "Did you mean stage?" in misspelled.err) == (1, True)
+    removed = shell("label", "rm", f"{MODEL}@1", "stage", "missing")
+    assert (removed.code, removed.err.strip()) == (0, f"{MODEL}@1 has no label missing: nothing to remove.")
     assert {item.key for item in client.versions.get(MODEL, 1).labels} == {"git.sha"}
     assert shell("label", "set", f"{MODEL}@1", "stage").code == 2
     assert [item.number for item in client.versions.search("git.sha")] == [1]

@@ -239,7 +239,7 @@ def test_a_version_that_reuses_code_with_other_weights_is_retrained_unless_its_p
     )
     engine.dispose()
     second = registry.services.lineage.lineage(MODEL, 2).ancestors[0]
-    assert (second.automatic, str(second.by)) == (True, "server (server)")
+    assert (second.automatic, str(second.by)) == (True, "server")
     assert add(registry, MODEL, 2, f"fine-tuned:{MODEL}@1") == [f"{MODEL}@2 fine-tuned {MODEL}@1"]
     assert not registry.services.lineage.lineage(MODEL, 2).ancestors[0].automatic
     for parent, left in ((f"{MODEL}@1", [f"{MODEL}@2 retrained {MODEL}@1"]), (f"{MODEL}@1", [])):

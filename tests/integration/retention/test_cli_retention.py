@@ -40,6 +40,7 @@ def test_what_would_go_is_shown_and_only_yes_deletes(shell: Shell, two: Registry
     assert kept.out.endswith("Nothing was deleted, and --yes would refuse it.\n")
     refused = shell("delete", f"{MODEL}@2", "--yes", "--reason", "old")
     assert (refused.code, "[still_needed]" in refused.err) == (1, True)
+    assert refused.err.count("kept because") == 1
     code, document = shell.json("delete", f"{MODEL}@1", "--yes", "--reason", "old")
     assert (code, document["deleted"]) == (0, True)
     gone = shell("show", f"{MODEL}@1")
@@ -48,6 +49,26 @@ def test_what_would_go_is_shown_and_only_yes_deletes(shell: Shell, two: Registry
     assert (forced.code, f"note: the alias prod of {MODEL} is removed" in forced.out) == (0, True)
     assert shell("delete", MODEL, "--yes", "--reason", "empty").code == 0
     assert "[deleted]" in shell("show", MODEL).err
+
+
+def test_arguments_that_no_server_takes_are_refused_in_the_words_of_the_command_line(
+    shell: Shell, two: Registry
+) -> None:
+    assert two
+    told = shell("delete", f"{MODEL}@1", "--yes", "--reason", "x" * 10_000)
+    assert "reason: The reason is too long (10,000 characters, at most 500)" in told.err
+    told = shell("versions", MODEL, "--where", f"owner={'x' * 10_000}")
+    assert "Shorten where: it has 10,006 characters." in told.err
+    told = shell("delete", "sha256:zz")
+    assert "Invalid digest 'sha256:zz'" in told.err
+    told = shell("retention", "set", MODEL, "--last", "-5")
+    assert told.code == 1
+    assert "has invalid fields" in told.err
+    assert "Send {" not in told.err
+    assert "document:" not in told.err
+    assert "Send {" in shell("retention", "set", MODEL, "--last", "-5", "--json").out
+    labels = [f"k{index}=v" for index in range(1000)]
+    assert "1,000 fields" in shell("label", "set", MODEL, *labels).err
 
 
 def test_policies_are_set_shown_and_previewed(shell: Shell, two: Registry) -> None:

@@ -80,7 +80,7 @@ def test_what_is_no_bundle_is_said_to_be_none(tmp_path: Path) -> None:
         Bundle.open(tmp_path / "none.tar")
     text = tmp_path / "text.tar"
     text.write_text("no tar")
-    with pytest.raises(CorruptArchive, match="Not a tar file"):
+    with pytest.raises(CorruptArchive, match="Cannot read the bundle as a tar file"):
         Bundle.open(text)
     (tmp_path / "empty").mkdir()
     with pytest.raises(CorruptArchive, match=r"index\.json is missing"):

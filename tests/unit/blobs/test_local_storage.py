@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import resource
 import subprocess
@@ -17,6 +18,7 @@ from pt2hub.errors import BadConfiguration, StorageUnavailable
 from pt2hub.server.blobs.keys import StorageKey
 from pt2hub.server.blobs.local import LocalStorage
 from pt2hub.server.blobs.open import open_storage
+from pt2hub.server.blobs.verification import os_errors
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -158,3 +160,13 @@ def test_a_storage_of_another_kind_is_refused_with_the_forms_that_exist(url: str
         open_storage(url)
     assert caught.value.where == "PT2HUB_STORAGE"
     assert "s3://bucket/prefix" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("temporary", "named"),
+    [("..probe.834161ce7f777eeb.incomplete", "."), (".backup.83416111.incomplete", "backup"), ("x", "x")],
+)
+def test_errors_name_no_temporary_files(tmp_path: Path, temporary: str, named: str) -> None:
+    with pytest.raises(StorageUnavailable) as caught, os_errors(tmp_path / temporary):
+        raise OSError(errno.EROFS, "Read-only file system")
+    assert caught.value.where == str(tmp_path / named)

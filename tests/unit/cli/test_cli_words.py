@@ -12,7 +12,8 @@ from rich.console import Console
 from pt2hub.cli.output import one_line
 from pt2hub.cli.publishing.source_positions import in_file
 from pt2hub.cli.tables import print_fields, print_table
-from pt2hub.errors import Detail, InvalidInput, NotFound, Unauthorized
+from pt2hub.domain.tokens import SERVER
+from pt2hub.errors import Conflict, Detail, InvalidInput, NotFound, Unauthorized
 from pt2hub.rendering.times import NOTHING, format_local_time, format_span
 
 if TYPE_CHECKING:
@@ -142,3 +143,9 @@ def test_a_document_that_cannot_be_read_is_named_by_its_file(spec: Path) -> None
 def test_errors_about_something_else_stay_as_they_are(spec: Path) -> None:
     for error in (Unauthorized(where="http://127.0.0.1:8400"), NotFound("gone", where=str(spec))):
         assert in_file(error, spec) is error
+
+
+def test_an_error_says_what_it_is_about_once() -> None:
+    assert str(Conflict("a.tar already exists", where="a.tar")) == "a.tar already exists"
+    assert str(Conflict("The file already exists", where="a.tar")) == "a.tar: The file already exists"
+    assert str(SERVER.principal) == "server"

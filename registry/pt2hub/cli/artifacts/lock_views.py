@@ -95,6 +95,8 @@ def _print_tree(out: Console, lock: Lock, cache: BlobCache) -> None:
 
 
 def _add_model(root: Tree, model: LockedModel, cache: BlobCache) -> None:
+    from rich.text import Text  # a file's name is no markup
+
     branch = root.add(f"{model.reference}  version {model.version}")
     for artifact in model.artifacts:
         size = sum(blob.size for blob in artifact.blobs.values())
@@ -102,6 +104,10 @@ def _add_model(root: Tree, model: LockedModel, cache: BlobCache) -> None:
         leaf = branch.add(f"{artifact.target}  {format_bytes(size)}  {state}")
         for name, blob in artifact.blobs.items():
             leaf.add(f"{name.ljust(8)}  {blob.digest[:_SHORT]}  {format_bytes(blob.size)}")
+    if model.files:
+        leaf = branch.add("attached files")
+        for file in model.files:
+            leaf.add(Text(f"{file.name}  {file.digest[:_SHORT]}  {format_bytes(file.size)}"))
 
 
 def _print_verification(out: Console, found: Sequence[VerifiedArtifact], failed: Sequence[str]) -> None:

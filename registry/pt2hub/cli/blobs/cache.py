@@ -178,7 +178,7 @@ def _print_lists(console: Console, found: list[tuple[BlobFolder, Inventory]]) ->
         console.print(f"{folder.root}  ({format_bytes(inventory.size)})", style="bold")
         rows = [_row(artifact) for artifact in inventory.artifacts]
         print_table(
-            console, ["version", "target", "size", "used", "artifact"], rows, empty="It has no artifacts."
+            console, ["VERSION", "TARGET", "SIZE", "USED", "ARTIFACT"], rows, empty="It has no artifacts."
         )
         for line in _notes(inventory):
             console.print(line)

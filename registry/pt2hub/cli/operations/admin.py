@@ -16,12 +16,12 @@ from pt2hub.cli.operations.backup import backup, restore
 from pt2hub.cli.operations.people import assign_role, end_person, people, remove_role, roles
 from pt2hub.cli.operations.storage import fsck, heal, scrub
 from pt2hub.cli.operations.trust import distrust, trust, trusted
-from pt2hub.cli.output import emit, note, print_text
+from pt2hub.cli.output import emit, note, print_text, shows_progress
 from pt2hub.cli.retention.collection import accept, collect
 from pt2hub.domain.codec import encode
 from pt2hub.domain.tokens import DEFAULT_SCOPES, EVERY_MODEL, Scope
 from pt2hub.errors import InvalidInput
-from pt2hub.rendering.quantities import format_duration
+from pt2hub.rendering.quantities import format_count, format_duration
 from pt2hub.rendering.times import NOTHING
 
 if TYPE_CHECKING:
@@ -178,10 +178,14 @@ def reindex(
     Manifests have the artifacts, the journal everything else but tokens and sessions. Existing rows stay. While anything
     is unreadable, no blob is collected: heal it and reindex again. The exit code is 1 if anything is unreadable or damaged.
     """
+    from pt2hub.client.output import announce
+    from pt2hub.server.admin import list_tokens
     from pt2hub.server.admin import reindex as rebuild
 
+    announce("Reading the storage's manifests and journal...", shows_progress())
     report = rebuild(server_config(), accept_losses=accept_losses)
-    emit(report, lambda out: _print_reindex(out, report, accepted=accept_losses))
+    has_tokens = any(is_live(item) for item in list_tokens(server_config()))
+    emit(report, lambda out: _print_reindex(out, report, accepted=accept_losses, has_tokens=has_tokens))
     if report["damaged"] or (report["unreadable"] and not accept_losses):
         raise typer.Exit(_LOST)
 
@@ -315,9 +319,18 @@ def worker_policy(
     emit(policy, lambda _: print_text(json.dumps(policy, indent=2)))
 
 
-def _print_reindex(out: Console, report: dict[str, Any], *, accepted: bool) -> None:
-    for name in ("manifests", "artifacts", "added", "journal"):
-        out.print(f"{name}: {report[name]}")
+def _print_reindex(out: Console, report: dict[str, Any], *, accepted: bool, has_tokens: bool) -> None:
+    manifests, artifacts = (
+        format_count(report["manifests"], "manifest"),
+        format_count(report["artifacts"], "artifact"),
+    )
+    out.print(f"Read {manifests} of {artifacts}, and the journal.")
+    if report["added"] or report["journal"]:
+        out.print(
+            f"Added {format_count(report['added'], 'artifact')}, and changed {format_count(report['journal'], 'row')} from the journal."
+        )
+    else:
+        out.print("The database lacked nothing.")
     if report["deleted"]:
         out.print(f"deleted again: {', '.join(report['deleted'])}")
     for name in ("unreadable", "damaged"):
@@ -329,6 +342,10 @@ def _print_reindex(out: Console, report: dict[str, Any], *, accepted: bool) -> N
         out.print(
             "No blob is collected until a reindex can read everything; to give up what it cannot: "
             "pt2hub admin reindex --accept-losses"
+        )
+    if not has_tokens:
+        out.print(
+            "No token is valid: tokens and sessions are not in the storage. Create one: pt2hub admin token --admin"
         )
 
 

@@ -204,6 +204,11 @@ def _print_check(out: Console, found: StorageCheck) -> None:
         out.print(f"{format_count(left, 'more finding')} not listed.")
 
 
+def _without_repeats(owners: Sequence[str]) -> list[str]:
+    """Return owners without versions whose targets are among them."""
+    return [name for name in owners if not any(other.startswith(f"{name} for ") for other in owners)]
+
+
 def _print_outcomes(out: Console, outcomes: Sequence[HealOutcome], *, asked: bool) -> None:
     if not outcomes:
         out.print("Nothing is damaged.")
@@ -211,7 +216,7 @@ def _print_outcomes(out: Console, outcomes: Sequence[HealOutcome], *, asked: boo
         source = f" from {outcome.source}" if outcome.source else ""
         out.print(f"{outcome.digest}  {outcome.state}{source}")
         if outcome.needed_by:
-            out.print(f"  needed by {', '.join(outcome.needed_by)}")
+            out.print(f"  needed by {', '.join(_without_repeats(outcome.needed_by))}")
         if outcome.advice:
             out.print(f"  {outcome.advice}")
     if not asked and any(outcome.state == "damaged" for outcome in outcomes):

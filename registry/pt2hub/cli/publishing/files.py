@@ -155,7 +155,7 @@ def print_files(out: Console, files: Sequence[FileView]) -> None:
         ]
         for item in files
     ]
-    headings = ["file", "kind", "type", "size", "digest", "pinned"]
+    headings = ["FILE", "KIND", "TYPE", "SIZE", "DIGEST", "PINNED"]
     print_table(out, headings, rows, empty="No files are attached.")
 
 

@@ -8,8 +8,9 @@ import click
 import typer
 
 from pt2hub.cli import panels
-from pt2hub.cli.output import emit, one_line
+from pt2hub.cli.output import emit, note, one_line
 from pt2hub.cli.publishing.label_arguments import parse_pairs
+from pt2hub.domain.labels import note_lookalikes
 from pt2hub.rendering.times import NOTHING, format_local_time
 
 if TYPE_CHECKING:
@@ -76,6 +77,7 @@ def set_labels(
             set=wanted,
             expected={key: value or None for key, value in expected.items()},
         )
+    note(*note_lookalikes(wanted))
     emit({"labels": found}, lambda out: _print(out, found))
 
 
@@ -84,14 +86,16 @@ def rm(
     subject: _Subject,
     keys: Annotated[list[str], typer.Argument(metavar="KEY...", help="Labels to remove.")],
 ) -> None:
-    """Remove labels; missing ones are ignored."""
+    """Remove labels; a note names missing ones."""
     from pt2hub.cli.references import subject_of
     from pt2hub.client.client import Client
 
     if wrong := next((key for key in keys if "=" in key), None):
         raise click.UsageError(f"Give the key alone: {wrong.partition('=')[0][:80]}")
     with Client() as client:
+        before = {item.key for item in _read(client, subject)}
         found = client.labels.change(*subject_of(client, subject), remove=keys)
+    note(*(f"{subject} has no label {key}: nothing to remove." for key in keys if key not in before))
     emit({"labels": found}, lambda out: _print(out, found))
 
 

@@ -17,8 +17,11 @@ if TYPE_CHECKING:
     from pt2hub.wire.previews import PublishPreview, TargetPreview
 
 
-def show(client: Client, spec: Path, files: SpecOptions) -> None:
+def show(client: Client, spec: Path, files: SpecOptions, *, next_step: str) -> None:
     """Print what publishing a spec with its files would do.
+
+    Args:
+        next_step: The sentence that says how to publish it.
 
     Raises:
         UsageError: The spec is invalid; the error names file, line and column.
@@ -31,10 +34,10 @@ def show(client: Client, spec: Path, files: SpecOptions) -> None:
         found = client.preview(spec, **given)
     except UsageError as exc:
         raise in_request(exc, spec, files) from exc
-    emit(found, lambda out: _print(out, found, spec))
+    emit(found, lambda out: _print(out, found, spec, next_step))
 
 
-def _print(out: Console, found: PublishPreview, spec: Path) -> None:
+def _print(out: Console, found: PublishPreview, spec: Path, next_step: str) -> None:
     from pt2hub.cli.tables import print_fields, print_table
 
     out.print(_headline(found, spec), style="bold")
@@ -42,7 +45,7 @@ def _print(out: Console, found: PublishPreview, spec: Path) -> None:
     print_fields(out, list(_fields(found)))
     for note in found.notes:
         out.print(note)
-    out.print("Nothing was published. To publish it: pt2hub publish")
+    out.print(f"Nothing was published. {next_step}")
 
 
 def _headline(found: PublishPreview, spec: Path) -> str:

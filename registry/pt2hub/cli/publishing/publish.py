@@ -109,7 +109,9 @@ def publish(  # noqa: PLR0913  # each is an argument or option of the command li
             "derived_from": derived_from,
         }
         if dry_run:
-            previews.show(client, spec, files)
+            previews.show(
+                client, spec, files, next_step="To publish it, repeat the command without --dry-run."
+            )
             return
         version = _submit(client, spec, {**files, "priority": priority, "progress": shows_progress()})
         if not is_json():

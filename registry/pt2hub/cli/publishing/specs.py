@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from enum import StrEnum
 from pathlib import Path  # noqa: TC003  # typer reads annotations when it runs
 from typing import TYPE_CHECKING, Annotated
@@ -121,4 +122,10 @@ def check(
 
     files: SpecOptions = {"weights": weights, "code": code, "program": program}
     with Client() as client:
-        previews.show(client, spec, files)
+        previews.show(client, spec, files, next_step=f"To publish it: {_publish_command(spec, files)}")
+
+
+def _publish_command(spec: Path, files: SpecOptions) -> str:
+    given = {name: files.get(name) for name in ("weights", "code", "program")}
+    options = [f"--{name} {shlex.quote(str(value))}" for name, value in given.items() if value]
+    return " ".join(["pt2hub publish", shlex.quote(str(spec)), *options])

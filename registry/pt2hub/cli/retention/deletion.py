@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Annotated
 
 import click
@@ -96,10 +97,15 @@ def _delete(  # noqa: PLR0913  # as above
     keep_shared: bool,
 ) -> DeletionView:
     from pt2hub.cli.references import number_of
-    from pt2hub.domain.digests import Digest
+    from pt2hub.domain.digests import DIGEST_PATTERN, Digest
+    from pt2hub.errors import InvalidInput
 
     retention = client.retention
     if what.startswith("sha256:"):
+        if not re.fullmatch(DIGEST_PATTERN, what):
+            raise InvalidInput(
+                f"Invalid digest {what!r:.100}", where="WHAT", hint="Write sha256: and 64 hexadecimal digits."
+            )
         return retention.delete_blob(Digest(what), dry_run=dry_run)
     if "@" in what:
         model, number = number_of(client, what)

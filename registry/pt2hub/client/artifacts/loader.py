@@ -15,6 +15,7 @@ from pt2hub.client.artifacts.call_contract import contract_of, format_range
 from pt2hub.client.artifacts.constants import ConstantStore
 from pt2hub.client.artifacts.graph_options import wants_graphs
 from pt2hub.client.artifacts.numerics import warn_of_settings
+from pt2hub.client.artifacts.pulled_files import PulledFiles
 from pt2hub.client.machine.host import check_host, refusal, title
 from pt2hub.domain.compatibility.findings import Compatibility, finding
 from pt2hub.errors import BadCall, CorruptArchive, ForkedProcess, WeightsMismatch
@@ -92,7 +93,8 @@ class LoadedModel(Renderable):
         device: Where it runs.
         mutated: Buffers the model writes to. They are copies of the stored ones and keep their state
             from call to call; `reset` takes them back.
-        files: Paths of the attached files by name, all in one folder; empty if they were not pulled.
+        files: Paths of the attached files by name, all in one folder; empty if they were not pulled. A missing name
+            raises a KeyError that says why.
     """
 
     files: Mapping[str, Path]
@@ -109,7 +111,7 @@ class LoadedModel(Renderable):
         self.config = config
         self.device = device
         self.mutated = store.mutated
-        self.files = {}
+        self.files = PulledFiles()
         self._runner = runner
         self._store = store
         self._contract = contract_of(config.signature, model=config.version.model, device=device)

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pt2hub import archive
+from pt2hub.client.artifacts.pulled_files import PulledFiles
 from pt2hub.client.blobs.records import Stamp, stamp
 from pt2hub.domain.artifacts import ArtifactConfig
 from pt2hub.domain.digests import Digest, digest_file
@@ -39,7 +40,7 @@ class LocalArtifact(Renderable):
     code_digest: Digest | None = None
     weights_digest: Digest | None = None
     weights_stamp: Stamp | None = None
-    files: Mapping[str, Path] = field(default_factory=dict)
+    files: Mapping[str, Path] = field(default_factory=PulledFiles)
 
     @classmethod
     def from_files(cls, config: ArtifactConfig, code: Path, weights: Path) -> LocalArtifact:

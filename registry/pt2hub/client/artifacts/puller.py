@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, TypeVar
 
 from pt2hub.client.artifacts.local import LocalArtifact
+from pt2hub.client.artifacts.pulled_files import PulledFiles
 from pt2hub.client.artifacts.selection import parse_device, select_artifact
 from pt2hub.client.machine.host import check_host, warn_of_compatibility
 from pt2hub.domain.artifacts import (
@@ -133,7 +134,9 @@ class Puller:
             manifest_digest=choice.digest,
             code_digest=code.digest,
             weights_digest=weights.digest,
-            files=self._files(choice.digest, manifest, verify, progress=progress) if files else {},
+            files=self._files(choice.digest, manifest, verify, progress=progress)
+            if files
+            else PulledFiles(left_out=_file_names(manifest)),
         )
 
     def warn_of_yank(self, resolved: ResolvedReference) -> None:
@@ -209,10 +212,10 @@ class Puller:
 
     def _files(
         self, digest: Digest, manifest: Manifest, verify: Verify, *, progress: bool | None
-    ) -> dict[str, Path]:
+    ) -> PulledFiles:
         """Return the paths of an artifact's attached files, by name."""
         if not manifest.files:
-            return {}
+            return PulledFiles()
         from pt2hub.client.blobs.file_links import link_files
         from pt2hub.domain.attached_files.files import files_of
 
@@ -223,7 +226,7 @@ class Puller:
                 f"The manifest is malformed: {exc.message}", where=digest, hint="Nothing was loaded."
             ) from exc
         blobs = {name: self._file(name, layer, verify, progress=progress) for name, layer in layers.items()}
-        return link_files(self._cache.own.root, digest, blobs)
+        return PulledFiles(link_files(self._cache.own.root, digest, blobs))
 
     def _file(self, name: str, layer: Descriptor, verify: Verify, *, progress: bool | None) -> Path:
         try:
@@ -334,6 +337,10 @@ def _document(cls: type[T], path: Path, where: str) -> T:
     except ValueError as exc:
         raise BadResponse(f"The {where} is not JSON", where=str(path)) from exc
     return decode(cls, value, where=where)
+
+
+def _file_names(manifest: Manifest) -> list[str]:
+    return [layer.annotations.get(TITLE, "") for layer in manifest.files]
 
 
 def _layer(manifest: Manifest, media_type: str) -> Descriptor:

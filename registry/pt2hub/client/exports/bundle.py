@@ -208,7 +208,9 @@ def _tar_members(path: Path) -> Iterator[tuple[str, tuple[Path, int, int]]]:
                 if item.isreg() and not item.issparse() and (match or name == INDEX):
                     yield name, (path, item.offset_data, item.size)
     except (tarfile.TarError, OSError) as exc:
-        raise CorruptArchive(f"Not a tar file: {exc}", where=str(path), hint=BUNDLE_HINT) from exc
+        raise CorruptArchive(
+            f"Cannot read the bundle as a tar file: {exc}", where=str(path), hint=BUNDLE_HINT
+        ) from exc
 
 
 @contextmanager

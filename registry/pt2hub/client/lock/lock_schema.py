@@ -133,9 +133,14 @@ def find_faults(value: Any, schema: Schema = SCHEMA, path: str = "") -> Iterator
         for index, item in enumerate(value):
             yield from find_faults(item, schema["items"], f"{path}[{index}]")
     elif kind == "string" and not re.fullmatch(schema["pattern"], value):
-        yield Detail(path, "has the wrong form", given=_show(value), allowed=schema["description"])
+        yield Detail(path, "has the wrong form", given=_show(value), allowed=_form(schema))
     elif kind == "integer" and not schema.get("minimum", value) <= value <= schema.get("maximum", value):
         yield Detail(path, f"must be {schema['minimum']} to {schema['maximum']}", given=_show(value))
+
+
+def _form(schema: Schema) -> str:
+    is_digest = schema["pattern"] == DIGEST_PATTERN
+    return "sha256: and 64 hexadecimal digits" if is_digest else str(schema["description"]).rstrip(".")
 
 
 def _show(value: object) -> str:

@@ -11,6 +11,7 @@ from pydantic import BaseModel, ValidationError
 
 from pt2hub.domain.codec import encode
 from pt2hub.errors import Detail, InvalidInput
+from pt2hub.rendering.quantities import format_count
 from pt2hub.server.config import ServerConfig
 from pt2hub.server.container import Container
 from pt2hub.server.services.validation_messages import format_limits, to_message
@@ -96,7 +97,12 @@ def body(shape: type[T], *, most: int, what: str, hint: str) -> T:
 
 def _given(item: ErrorDetails) -> str | None:
     """Return the given value; None for missing fields, for which pydantic shows all the others."""
-    return None if item["type"] == "missing" else str(item["input"])[:80]
+    if item["type"] == "missing":
+        return None
+    value = item["input"]
+    if isinstance(value, dict):
+        return format_count(len(value), "field")
+    return format_count(len(value), "item") if isinstance(value, list) else str(value)[:80]
 
 
 def render(value: Any, status: int = 200) -> Response:

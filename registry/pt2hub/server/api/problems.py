@@ -203,11 +203,22 @@ def _of_http(error: HTTPException, present: Presents = problem) -> WerkzeugRespo
     return response
 
 
+def _name_longest_parameter() -> str:
+    """Return the hint for a URL that is too long: which of its parameters to shorten."""
+    sizes = (
+        {name: len(value) for name, value in request.args.items(multi=True)} if has_request_context() else {}
+    )
+    if not sizes:
+        return f"URLs may have at most {MAX_URL_BYTES} bytes."
+    name = max(sizes, key=sizes.__getitem__)
+    return f"Shorten {name[:40]}: it has {sizes[name]:,} characters."
+
+
 def _hint(status: int) -> str | None:
     if status in _UNROUTED:
         return "All routes are described at /api/v1/docs"
     if status == HTTPStatus.REQUEST_URI_TOO_LONG:
-        return f"URLs may have at most {MAX_URL_BYTES} bytes."
+        return _name_longest_parameter()
     most = request.max_content_length if has_request_context() else None
     if status == HTTPStatus.REQUEST_ENTITY_TOO_LARGE and most:
         return f"This route accepts at most {most} bytes."

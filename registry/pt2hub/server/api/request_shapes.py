@@ -20,11 +20,11 @@ from pt2hub.domain.compatibility.hosts import host_schema
 from pt2hub.domain.debug_logs import DEBUG_LOGS
 from pt2hub.domain.digests import DIGEST_PATTERN
 from pt2hub.domain.labels import KEY_PATTERN, MAX_KEY_CHARS, MAX_LABELS, MAX_VALUE_CHARS
+from pt2hub.domain.limits import MAX_REASON_CHARS
 from pt2hub.domain.names import ALIAS_PATTERN, COMPONENT_PATTERN, MAX_NAME, MODEL_PATTERN, REFERENCE_PATTERN
 from pt2hub.domain.publishing.spec_base import whole
 from pt2hub.domain.tokens import PATTERN as TOKEN_MODELS
 from pt2hub.domain.tokens import Scope
-from pt2hub.server.services.promotion.reasons import MAX_REASON_CHARS
 from pt2hub.server.services.publishing.catalog import DEFAULT_LIMIT, MAX_DESCRIPTION_CHARS, MAX_LIMIT
 from pt2hub.server.services.publishing.descriptions import LINE_PATTERN, REASON_PATTERN, TEXT_PATTERN
 from pt2hub.server.services.publishing.search import DEFAULT_HITS, MAX_HITS, MAX_SEARCH_CHARS

@@ -4,9 +4,9 @@ from typing import Annotated
 
 from pydantic import Field
 
+from pt2hub.domain.limits import MAX_REASON_CHARS
 from pt2hub.domain.names import COMPONENT_PATTERN, MAX_NAME
 from pt2hub.server.api.request_shapes import Body, Parameters, document_pattern
-from pt2hub.server.services.promotion.reasons import MAX_REASON_CHARS
 from pt2hub.server.services.retention.policies import MAX_DAYS, MAX_LAST
 
 _Reason = Annotated[

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import hashlib
 import os
+import re
 import secrets
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from pt2hub.server.blobs.keys import StorageKey
 
 INCOMPLETE = ".incomplete"
+_TEMPORARY = re.compile(rf"\.(.+)\.[0-9a-f]+{re.escape(INCOMPLETE)}")
 """Ending of files that are being written; one that a crash left behind is never read."""
 
 PRIVATE = 0o600
@@ -180,14 +182,21 @@ def os_errors(path: Path) -> Iterator[None]:
         if error.errno in _FULL:
             raise StorageFull(
                 f"{error.strerror}.",
-                where=str(path),
+                where=_place(path),
                 hint="Free space there, or move the storage to a larger disk with PT2HUB_STORAGE.",
             ) from error
         raise StorageUnavailable(
             f"{error.strerror or type(error).__name__}.",
-            where=str(path),
+            where=_place(path),
             hint="Check that the directory exists, is writable for this user and has free space.",
         ) from error
+
+
+def _place(path: Path) -> str:
+    """Return what an error names for a path: not a temporary or hidden file of pt2hub's own."""
+    match = _TEMPORARY.fullmatch(path.name)
+    named = path.with_name(match[1]) if match else path
+    return str(named.parent if named.name.startswith(".") else named)
 
 
 def _write(path: Path, chunks: Iterable[bytes], mode: int, *, durable: bool) -> int:

@@ -275,10 +275,18 @@ def _open(path: Path) -> Iterator[zipfile.ZipFile]:
             yield archive
     except (zipfile.BadZipFile, OSError, EOFError, zlib.error) as error:
         raise InvalidInput(
-            f"Cannot read the backup: {error}",
+            f"Cannot read the backup: {_read_failure(error)}",
             where=str(path),
             hint="Name a file that pt2hub admin backup wrote, in full.",
         ) from error
+
+
+def _read_failure(error: Exception) -> str:
+    if isinstance(error, OSError) and error.strerror:
+        return error.strerror[:1].lower() + error.strerror[1:]
+    if isinstance(error, zipfile.BadZipFile):
+        return "it is not a backup of pt2hub, or it is damaged"
+    return str(error) or type(error).__name__
 
 
 def _contents(archive: zipfile.ZipFile, path: Path) -> Backup:

@@ -12,6 +12,7 @@ from sqlalchemy import text
 
 from pt2hub.domain.digests import digest_bytes
 from pt2hub.errors import Pt2hubError, StorageFull
+from pt2hub.rendering.quantities import format_bytes
 from pt2hub.server.blobs.keys import StorageKey
 from pt2hub.server.blobs.ports import RESERVE_BYTES
 from pt2hub.server.db import engine as engines
@@ -136,7 +137,7 @@ class HealthService:
         free = self._storage.free()
         if free is not None and free < RESERVE_BYTES:
             raise StorageFull(
-                f"The storage has only {free} bytes left, less than the {RESERVE_BYTES} that are kept free.",
+                f"The storage has only {format_bytes(free)} left, less than the {format_bytes(RESERVE_BYTES)} that are kept free.",
                 where="PT2HUB_STORAGE",
                 hint="Free space on its disk, or move the storage; reading and downloads still work.",
                 context={"free": free, "reserve": RESERVE_BYTES},
@@ -154,4 +155,4 @@ class HealthService:
         except OSError:  # in another container, whose disks are not seen from here
             return
         if free < RESERVE_BYTES:
-            raise engines.database_full(f"{free} bytes are left in {folder}")
+            raise engines.database_full(f"{format_bytes(free)} are left in {folder}")

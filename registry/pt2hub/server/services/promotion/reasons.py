@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from pt2hub.domain.limits import MAX_REASON_CHARS
 from pt2hub.errors import InvalidInput
 from pt2hub.server.services.publishing.descriptions import plain
 
-MAX_REASON_CHARS = 500
 _MAX_SHOWN_REASON_CHARS = 200
 
 

@@ -5,14 +5,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from pt2hub.domain.audit import Action
-from pt2hub.domain.labels import MAX_LABELS, check_key, check_labels, is_fact, too_many
+from pt2hub.domain.labels import MAX_LABELS, check_key, check_labels, is_fact, note_lookalikes, too_many
 from pt2hub.errors import InvalidInput, LabelChanged, LabelImmutable
 from pt2hub.server.db.stores.publishing.labels import LabelStore
 from pt2hub.server.services import not_found
 from pt2hub.server.services.access import audit_log
+from pt2hub.server.services.suggestions import suggest_words
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from sqlalchemy.orm import Session
 
@@ -119,7 +120,34 @@ def label_published(
         for key, value in changed.items()
         if key in now
     )
-    return changed, (*stays, *changes)
+    return changed, (*stays, *changes, *note_lookalikes(changed))
+
+
+def preview_labels(now: Mapping[str, str], labels: Mapping[str, str], *, name: str) -> Iterator[str]:
+    """Yield a note on each label of a submission: whether it would be set or changed, or stay.
+
+    Args:
+        now: Labels that the version has; empty for a new one.
+        labels: Labels of the submission.
+        name: The version, as people read it.
+    """
+    for key, value in labels.items():
+        if now.get(key) == value:
+            continue
+        if key not in now:
+            yield f"Label {key} of {name} would be set to {value[:_SHOWN]}."
+        elif is_fact(key):
+            yield f"Label {key} of {name} would stay {now[key][:_SHOWN]}: it states where the version comes from and is set once."
+        else:
+            yield f"Label {key} of {name} would change from {now[key][:_SHOWN]} to {value[:_SHOWN]}."
+    yield from note_lookalikes(key for key in labels if key not in now)
+
+
+def _explain_difference(key: str, now: Mapping[str, str]) -> str:
+    near = [] if key in now else suggest_words(key, now)
+    if near:
+        return f"Did you mean {' or '.join(near)}? Nothing was changed."
+    return "Somebody may have changed it in the meantime: read the labels again, then repeat the change."
 
 
 def _check_expected(now: Mapping[str, str], expected: Mapping[str, str | None]) -> None:
@@ -131,7 +159,7 @@ def _check_expected(now: Mapping[str, str], expected: Mapping[str, str | None]) 
         raise LabelChanged(
             f"Label {key} {found}, expected {wanted}",
             where=f"labels.{key}",
-            hint="Somebody changed it in the meantime: read the labels again, then repeat the change.",
+            hint=_explain_difference(key, now),
             context={"key": key, "value": now.get(key)},
         )
 

@@ -10,8 +10,10 @@ from pt2hub.domain.publishing.spec_settings import SETTINGS, find_setting, merge
 from pt2hub.server.db.stores.builds.builds import BuildStore, build_request
 from pt2hub.server.db.stores.operations.workers import WorkerStore
 from pt2hub.server.db.stores.publishing.documentation import DocumentationStore
+from pt2hub.server.db.stores.publishing.labels import LabelStore
 from pt2hub.server.db.stores.publishing.versions import StoredVersion, VersionStore
 from pt2hub.server.services.builds.waits import never_offered
+from pt2hub.server.services.publishing.labels import preview_labels
 from pt2hub.wire.previews import PublishPreview, TargetPreview
 from pt2hub.wire.responses import WaitReason
 
@@ -45,9 +47,11 @@ def build_preview(
     found = _found(versions, spec)
     targets.check(BuildStore(session).requests(found.id) if found else {})
     numbers = versions.numbers(spec.model)
+    number = found.number if found else (numbers.newest if numbers else 0) + 1
+    now = {item.key: item.value for item in LabelStore(session).of_version(found.id)} if found else {}
     return PublishPreview(
         model=spec.model,
-        number=found.number if found else (numbers.newest if numbers else 0) + 1,
+        number=number,
         created=found is None,
         first=numbers is None,
         identity=spec.identity(),
@@ -56,6 +60,7 @@ def build_preview(
         unread=submission.unread,
         settings=_changed_settings(found, spec),
         notes=(
+            *preview_labels(now, submission.labels, name=f"{spec.model}@{number}"),
             *explain_options(spec, map(build_request, targets.requests)),
             *explain_debug_logs(spec, BuildStore(session).states(found.id) if found else ()),
         ),
