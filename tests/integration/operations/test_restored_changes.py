@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from pt2hub.domain.people import Role
-from pt2hub.domain.tokens import Actor, Scope
+from pt2hub.domain.tokens import Actor
 from pt2hub.errors import CollectionRefused, Unauthorized
 from pt2hub.server.backups import restore_backup, write_backup
 from pt2hub.server.blobs.keys import StorageKey
@@ -18,6 +18,7 @@ from pt2hub.server.db import migrations
 from pt2hub.server.services.operations.journal_files import JournalFiles
 from support.promoted import MODEL, published, record_pulls
 from support.registry import Registry
+from support.trusted import trust
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -53,16 +54,7 @@ def live(container: Container, config: ServerConfig) -> Registry:
     container.retention.put(MODEL, last=1, by=ADA)
     container.retention.put("vision", last=1, by=ADA)
     container.lineage.change(MODEL, 2, add=["other:hf:net@v1", "other:hf:net@v2"], remove=(), by=ADA)
-    container.trust.add(
-        "ci",
-        issuer="https://gitlab.example",
-        audience="pt2hub",
-        claims={"project_path": "team/*"},
-        scopes=[Scope.PUBLISH],
-        patterns=["vision/*"],
-        lasting=timedelta(minutes=10),
-        by=ADA,
-    )
+    trust(registry)
     container.journal.write()
     return registry
 

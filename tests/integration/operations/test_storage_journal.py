@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import json
 import shutil
-from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 import psycopg
@@ -13,7 +12,7 @@ import pytest
 from psycopg.types.json import Jsonb
 
 from pt2hub.domain.people import Role
-from pt2hub.domain.tokens import Actor, Scope
+from pt2hub.domain.tokens import Actor
 from pt2hub.errors import AliasMoved, StorageUnavailable
 from pt2hub.server.api.app import create_app
 from pt2hub.server.blobs.local import LocalStorage
@@ -27,6 +26,7 @@ from pt2hub.server.services.publishing.version_files import NewFile
 from support.answers import answers, differences
 from support.promoted import MODEL, move, protect, published, report_accuracy
 from support.registry import SILENCE, V3, V4, Registry
+from support.trusted import trust
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -170,20 +170,6 @@ def test_a_version_is_written_again_when_it_changes_and_not_when_its_labels_do(r
     assert kinds() == {"version"}
     registry.sql("UPDATE versions SET settings = settings")
     assert kinds() == set()
-
-
-def trust(registry: Registry) -> None:
-    """Adds a trust rule."""
-    registry.services.trust.add(
-        "ci",
-        issuer="https://gitlab.example",
-        audience="pt2hub",
-        claims={"project_path": "team/*"},
-        scopes=[Scope.PUBLISH],
-        patterns=["vision/*"],
-        lasting=timedelta(minutes=10),
-        by=ADA,
-    )
 
 
 def ask(registry: Registry, tmp_path: Path) -> dict[str, Any]:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, cast
 
-from sqlalchemy import exists, func, or_, select, tuple_
+from sqlalchemy import exists, func, select, tuple_
 from sqlalchemy.dialects.postgresql import distinct_on, insert
 from sqlalchemy.orm import aliased
 
@@ -211,15 +211,10 @@ class EvaluationStore:
             .order_by(SQLVersion.number.desc())
             .limit(versions)
         )
-        older = (
-            select(SQLVersion.id)
-            .join(SQLModel, SQLModel.id == SQLVersion.model_id)
-            .where(SQLModel.name == model, SQLVersion.number == also)
-        )
         one = (SQLVersion.number, SQLEvaluation.metric, SQLEvaluation.data_digest)
         rows = self._session.execute(
             _select()
-            .where(or_(SQLVersion.id.in_(newest), SQLVersion.id.in_(older)))
+            .where(SQLModel.name == model, SQLVersion.id.in_(newest) | (SQLVersion.number == also))
             .order_by(*one, *_NEWEST_FIRST)
             .ext(distinct_on(*one))
         )
