@@ -116,3 +116,14 @@ def test_the_front_page_keeps_its_places_while_its_reader_uses_it(site: Site, pa
     )
     assert before == after
     assert shifts(page) == []
+
+
+def test_the_columns_of_models_stay_whatever_their_rows_say(page: Page) -> None:
+    """Rows arrive in parts on a busy machine, and change while one looks."""
+    heads = "() => [...document.querySelectorAll('.models thead th')].map(head => head.getBoundingClientRect().x)"
+    page.goto("/")
+    before = page.evaluate(heads)
+    page.evaluate("() => document.querySelectorAll('.models tr:has(.trend)').forEach(row => row.remove())")
+    assert page.locator(".models tbody tr").count()
+    assert len(before) == 7
+    assert page.evaluate(heads) == before
