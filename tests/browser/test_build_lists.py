@@ -120,7 +120,9 @@ def test_the_front_page_keeps_its_places_while_its_reader_uses_it(site: Site, pa
 
 def test_the_columns_of_models_stay_whatever_their_rows_say(page: Page) -> None:
     """Rows arrive in parts on a busy machine, and change while one looks."""
-    heads = "() => [...document.querySelectorAll('.models thead th')].map(head => head.getBoundingClientRect().x)"
+    heads = (
+        "() => [...document.querySelectorAll('.models thead th')].map(head => head.getBoundingClientRect().x)"
+    )
     page.goto("/")
     before = page.evaluate(heads)
     page.evaluate("() => document.querySelectorAll('.models tr:has(.trend)').forEach(row => row.remove())")

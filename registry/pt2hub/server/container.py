@@ -150,6 +150,8 @@ class Container:
     def _open_blobs(self, max_blob_bytes: int, scrub_bytes_per_s: int) -> None:
         storage = self.storage
         transfers = storage if isinstance(storage, PresignedTransfers) else None
+        self.journal = JournalService(self._sessions, storage)
+        self.storage_acquaintance = StorageAcquaintanceService(self._sessions, storage, self.journal)
         self.damage = DamageService(self._sessions, storage)
         self.scrub = ScrubService(self._sessions, self.damage, bytes_per_s=scrub_bytes_per_s)
         self.blobs = BlobService(self._sessions, storage)
@@ -165,6 +167,7 @@ class Container:
             self._sessions,
             storage,
             schedule=self._collection,
+            check_writer=self.journal.check_writer,
             chores=(
                 self.old_logs.remove,
                 self.blobs.tidy,
@@ -261,9 +264,7 @@ class Container:
         self.workers = WorkerService(sessions, queue, heartbeat_timeout=timeout)
         self.isolation = IsolationService(sessions)
         self.key_audits = KeyAuditService(sessions, self.storage)
-        self.journal = JournalService(sessions, self.storage)
         self.reindex = ReindexService(sessions, self.storage, queue)
-        self.storage_acquaintance = StorageAcquaintanceService(sessions, self.storage)
         self.heal = HealService(sessions, self.blobs, self.damage, self.rebuilds)
         self.storage_check = StorageCheckService(sessions, self.storage)
         self.statistics = StatisticsService(sessions, heartbeat_timeout=timeout)

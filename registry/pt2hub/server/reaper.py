@@ -117,6 +117,7 @@ class Reaper:
 
     def _collect(self) -> None:
         if self._container.collector.is_due():
+            self._container.journal.check_writer()
             self._container.retention.run()
             self._container.collector.collect_if_due()
 

@@ -30,14 +30,14 @@ def test_nothing_new_is_published_to_an_empty_database_beside_a_used_storage(
     services = registry.services
     lose_database(registry)
     services.storage_acquaintance.check()
-    assert services.storage_acquaintance.is_due()
-    with pytest.raises(ReindexDue, match="could get the number of one of them"):
+    assert services.storage_acquaintance.explain_reindex_due()
+    with pytest.raises(ReindexDue, match="could get a number that is taken there"):
         published(registry)
     front = Page(web.get("/").get_data(as_text=True)).text
     assert "The database lacks versions that the storage has: nothing can be published." in front
     assert "Publish the first one" not in front
     services.reindex.reindex(by=ADMIN)
-    assert not services.storage_acquaintance.is_due()
+    assert services.storage_acquaintance.explain_reindex_due() is None
     assert services.aliases.alias(MODEL, "prod").number == 1
     published(registry)
     assert [item.number for item in services.catalog.versions(MODEL).versions] == [2, 1]
@@ -53,7 +53,7 @@ def test_a_storage_that_holds_nothing_and_one_whose_models_were_all_deleted_are_
     services.deletion.model(MODEL, by=ADMIN, reason="trial")
     services.journal.write()
     services.storage_acquaintance.check()
-    assert not services.storage_acquaintance.is_due()
+    assert services.storage_acquaintance.explain_reindex_due() is None
     published(registry)
 
 

@@ -10,8 +10,18 @@ from pt2hub.server.db.stores.operations.reindex_state import ReindexState
 if TYPE_CHECKING:
     from sqlalchemy.orm import Session
 
-DUE = "The database lacks versions that the storage has"
-HINT = "The server's operator restores them: pt2hub admin reindex"
+_DUE = "The database lacks versions that the storage has"
+_HINT = "The server's operator restores them: pt2hub admin reindex"
+_OTHER_WRITER = "Another database writes to this storage"
+_OTHER_HINT = "Give the other server a storage of its own, then have this one take over what it wrote: pt2hub admin reindex"
+
+
+def explain_reindex_due(session: Session) -> tuple[str, str] | None:
+    """Return why a reindex is due and what its operator does; None where none is."""
+    state = ReindexState(session)
+    if state.has_other_writer():
+        return _OTHER_WRITER, _OTHER_HINT
+    return (_DUE, _HINT) if state.is_due() else None
 
 
 def check_reindexed(session: Session, model: str) -> None:
@@ -20,9 +30,9 @@ def check_reindexed(session: Session, model: str) -> None:
     Raises:
         ReindexDue: It does.
     """
-    if ReindexState(session).is_due():
+    if due := explain_reindex_due(session):
         raise ReindexDue(
-            f"{DUE}, so a new version of {model} could get the number of one of them",
+            f"{due[0]}: a new version of {model} could get a number that is taken there",
             where="model",
-            hint=HINT,
+            hint=due[1],
         )

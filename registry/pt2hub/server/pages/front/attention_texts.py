@@ -10,7 +10,6 @@ from flask import url_for
 
 from pt2hub.rendering.changes import format_change
 from pt2hub.rendering.quantities import format_bounded, format_count
-from pt2hub.server.services.reindexing import DUE, HINT
 from pt2hub.server.views.attention import MAX_COUNTED
 
 if TYPE_CHECKING:
@@ -60,14 +59,16 @@ class Need:
     at: str | None = None
 
 
-def compose_answer(attention: Attention, *, has_models: bool = True, is_reindex_due: bool = False) -> Answer:
+def compose_answer(
+    attention: Attention, *, has_models: bool = True, reindex_due: tuple[str, str] | None = None
+) -> Answer:
     """Return whether production is fine, and what else is wrong.
 
     Args:
-        is_reindex_due: Whether the database lacks what the storage has.
+        reindex_due: Why a reindex is due, and what the operator does.
     """
-    if is_reindex_due:
-        return Answer("bad", f"{DUE}: nothing can be published. {HINT}.")
+    if reindex_due:
+        return Answer("bad", f"{reindex_due[0]}: nothing can be published. {reindex_due[1]}.")
     if not has_models:
         return Answer("calm", "No models yet.")
     wrong = list(_clauses(attention))

@@ -97,9 +97,9 @@ def _activity(query: ModelQuery) -> dict[str, Any] | None:
         "answer": compose_answer(
             attention,
             has_models=totals is None or totals.models > 0,
-            is_reindex_due=(is_reindex_due := container().storage_acquaintance.is_due()),
+            reindex_due=(reindex_due := container().storage_acquaintance.explain_reindex_due()),
         ),
-        "is_reindex_due": is_reindex_due,
+        "is_reindex_due": reindex_due is not None,
         "needs": needs,
         "more": attention.count - len(needs),
         "totals": totals,

@@ -25,6 +25,7 @@ from pt2hub.server.db.stores.operations.reindex_state import ReindexState
 from pt2hub.server.db.stores.retention.tombstones import TombstoneStore
 from pt2hub.server.services.blobs.quarantine import empty_quarantine
 from pt2hub.server.services.blobs.uploads import PRESIGNED_LIFETIME_S
+from pt2hub.server.services.reindexing import explain_reindex_due
 from pt2hub.wire.collections import CollectionReport
 
 if TYPE_CHECKING:
@@ -71,12 +72,14 @@ class BlobCollection:
         """
         with self._sessions.begin() as session:
             session.execute(PATIENT)
+            due = explain_reindex_due(session)
             losses = ReindexState(session).losses()
             found = GarbageStore(session).unprotected() if losses == 0 else None
+        if due:
+            raise CollectionRefused(f"Nothing was collected: {due[0]}", hint=due[1])
         if losses is None:
             raise CollectionRefused(
-                "Nothing was collected: a reindex has not ended, or is due after a backup was restored, so that blobs "
-                "lack references",
+                "Nothing was collected: a reindex has not ended, so that blobs lack references",
                 hint="Wait for it. If none runs, run pt2hub admin reindex, and collect again.",
             )
         if losses:
@@ -190,6 +193,7 @@ class CollectorService:
     """Collects blobs by schedule and on request.
 
     Args:
+        check_writer: Notices another database that writes to the storage.
         chores: What is abandoned beside blobs: uploads and partly written files.
     """
 
@@ -199,11 +203,13 @@ class CollectorService:
         storage: Storage,
         *,
         schedule: CollectionSchedule,
+        check_writer: Callable[[], object] = lambda: None,
         chores: Sequence[Callable[[], object]] = (),
     ) -> None:
         self._sessions = sessions
         self._storage = storage
         self._schedule = schedule
+        self._check_writer = check_writer
         self._chores = chores
 
     def collect(
@@ -269,6 +275,7 @@ class CollectorService:
         steps = BlobCollection(
             self._sessions, self._storage, grace=self._schedule.grace if grace is None else grace
         )
+        self._check_writer()
         steps.check()
         report = CollectionReport()
         for report in _reports(steps):

@@ -10,6 +10,7 @@ from pt2hub.domain.digests import Digest, canonical_json, digest_bytes
 from pt2hub.domain.principals import Principal
 from pt2hub.errors import BadResponse, BlobDamaged, NotFound, TooLarge
 from pt2hub.server.blobs.keys import StorageKey
+from pt2hub.server.db.stores.operations.reindex_state import ReindexState
 from pt2hub.server.db.stores.retention.tombstones import Tombstone, TombstoneStore
 from pt2hub.server.services.blobs.documents import read_json
 
@@ -60,13 +61,15 @@ class TombstoneDocuments:
         self._storage = storage
 
     def write(self) -> None:
-        """Write the documents that storage does not have yet.
+        """Write the documents that storage does not have yet; beside another database, they wait for a reindex.
 
         Raises:
             StorageUnavailable: The storage does not answer; the next call goes on.
         """
         while True:
             with self._sessions.begin() as session:
+                if ReindexState(session).has_other_writer():
+                    return
                 found = TombstoneStore(session).unwritten(limit=_BATCH)
             for number, tombstone in found:
                 data = canonical_json({"schema": _SCHEMA, **encode(tombstone)})

@@ -8,6 +8,12 @@ import structlog
 
 from pt2hub.errors import BadResponse
 from pt2hub.server.db.stores.operations.journal import JournalStore
+from pt2hub.server.db.stores.operations.journal_position import (
+    BEGINNING,
+    JournalPosition,
+    JournalPositionStore,
+)
+from pt2hub.server.db.stores.operations.reindex_state import ReindexState
 from pt2hub.server.services.operations.journal_files import MAX_FILES, JournalFiles
 
 if TYPE_CHECKING:
@@ -37,15 +43,38 @@ class JournalService:
 
         Raises:
             DatabaseUnavailable: The database does not answer.
-            StorageUnavailable: The storage does not answer; the marks wait.
+            StorageUnavailable: The storage does not answer; the marks wait, as they do beside another database's files.
         """
         written = 0
-        while batch := self._write_batch():
-            entries, files = batch
+        while entries := self._write_batch():
             written += entries
-            if files > MAX_FILES:
+            if self._files.count() > MAX_FILES:
                 self._merge()
         return written
+
+    def check_writer(self) -> bool:
+        """Return whether this database may write; if another one wrote to the storage, it may not until a reindex.
+
+        After the restore of a backup it may, although it does not know its own last files: what is removed between the restore
+        and the reindex must not come back.
+
+        Raises:
+            StorageUnavailable: The storage does not answer.
+        """
+        foreign = self._files.find_foreign(self._position)
+        if foreign is None:
+            return True
+        with self._sessions.begin() as session:
+            state = ReindexState(session)
+            if state.has_other_writer() or state.is_due():
+                return not state.has_other_writer()
+            state.require(other_writer=True)
+        _log.error("another database writes to this storage", file=foreign.path, hint="pt2hub admin reindex")
+        return False
+
+    def _position(self) -> JournalPosition | None:
+        with self._sessions.begin() as session:
+            return JournalPositionStore(session).get()
 
     def mark_missing(self) -> None:
         """Mark everything, if the storage has no journal: after a backup was restored next to another storage."""
@@ -59,9 +88,9 @@ class JournalService:
         Args:
             paths: As `JournalFiles.read` names them.
         """
-        self._files.give_up(paths)
-        with self._sessions.begin() as session:
+        with self._sessions.begin() as session:  # first: a process that dies in between must not leave less
             JournalStore(session).mark_everything()
+        self._files.give_up(paths)
 
     def _merge(self) -> None:
         """Merge files, unless one is damaged or missing: then all stay, for a reindex to name it.
@@ -72,19 +101,36 @@ class JournalService:
         with self._sessions.begin() as session:
             if not JournalStore(session).hold():
                 return
+            position = JournalPositionStore(session).get() or BEGINNING
             try:
-                self._files.merge()
+                self._files.merge(nonce=position.nonce)
             except BadResponse as error:
                 _log.warning("the journal is not merged", error=str(error))
 
-    def _write_batch(self) -> tuple[int, int] | None:
-        """Write some of what is marked; return the numbers of entries and of files, None where there is nothing."""
+    def _write_batch(self) -> int:
+        """Write some of what is marked; return the number of entries, 0 where there is nothing to write."""
+        if not self._has_marks() or not self.check_writer():
+            return 0
         with self._sessions.begin() as session:
-            store = JournalStore(session)
+            store, end = JournalStore(session), JournalPositionStore(session)
             marks = store.marks(_BATCH) if store.hold() else []
-            if not marks:
-                return None
+            position = end.get(lock=True)
+            if not marks or position is None:
+                return 0
             entries = store.read({(kind, key) for _, kind, key in marks})
-            files = self._files.add(entries, confirm=store.confirm)
+            file = self._files.add(entries, position=position, confirm=store.confirm)
             store.drop([mark for mark, _, _ in marks])
-            return len(entries), files
+            end.advance(file.last)
+            return len(entries)
+
+    def _has_marks(self) -> bool:
+        """Return whether something is marked; then this database's position is known from now on."""
+        with self._sessions.begin() as session:
+            if not JournalStore(session).marks(1):
+                return False
+            if JournalPositionStore(session).get() is not None:
+                return True
+        last = self._files.last()
+        with self._sessions.begin() as session:
+            JournalPositionStore(session).accept(last)
+        return True

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from pt2hub.domain.digests import canonical_json, digest_bytes
 from pt2hub.errors import BadResponse, NotFound, StorageUnavailable
 from pt2hub.server.db.stores.operations.journal import JournalEntry
+from pt2hub.server.db.stores.operations.journal_position import BEGINNING, JournalPosition
 from pt2hub.version import __version__
 
 if TYPE_CHECKING:
@@ -60,10 +61,17 @@ class JournalFiles:
     def __init__(self, storage: NamedObjects) -> None:
         self._storage = storage
 
-    def add(self, entries: Iterable[JournalEntry], *, confirm: Callable[[], object] = lambda: None) -> int:
-        """Store entries as the newest batch; return how many files there are.
+    def add(
+        self,
+        entries: Iterable[JournalEntry],
+        *,
+        position: JournalPosition = BEGINNING,
+        confirm: Callable[[], object] = lambda: None,
+    ) -> JournalFile:
+        """Store entries as the newest batch.
 
         Args:
+            position: Where the journal ends for this database: a storage may list its own files late.
             confirm: Raises where this process is not the writer any more. It is asked before each number is tried: a process
                 that was frozen meanwhile finds its number taken, and must not put what it read behind what was written since.
 
@@ -71,14 +79,38 @@ class JournalFiles:
             StorageUnavailable: The storage does not answer.
             StorageFull: It has no room.
         """
-        data = _to_bytes(entries)
-        files = self._files()
-        number = max((file.last for file in files), default=0) + 1
+        data = _to_bytes(entries, position.nonce)
+        last = self.last()
+        number = max(last, position.number if last else 0) + 1
         confirm()
         while not self._storage.create_object(JournalFile(number, number).path, data):
             number += 1  # written by a process that died before it could say so
             confirm()
-        return len(files) + 1
+        return JournalFile(number, number, len(data))
+
+    def last(self) -> int:
+        """Return the number of the newest batch, 0 where there is none."""
+        return max((file.last for file in self._files()), default=0)
+
+    def count(self) -> int:
+        """Return how many files there are."""
+        return len(self._files())
+
+    def find_foreign(self, position: Callable[[], JournalPosition | None]) -> JournalFile | None:
+        """Return a file that another database wrote behind the end of this one's journal.
+
+        Files of pt2hub 0.2 and earlier do not say whose they are, and count as this database's.
+
+        Args:
+            position: Reads the position. Only files that were listed before are compared with it: those that this database wrote
+                are known to it by then, or carry the nonce of its next batch.
+        """
+        files = self._files()
+        known = position()
+        if known is None:
+            return None
+        behind = [file for file in files if file.last > known.number]
+        return next((file for file in behind if self._nonce(file.path) not in ("", known.nonce)), None)
 
     def read(self, unreadable: dict[str, str]) -> list[JournalEntry]:
         """Return the newest entry of everything that the journal names, also of what is gone.
@@ -113,7 +145,7 @@ class JournalFiles:
         """Return whether there is no journal."""
         return not self._files()
 
-    def merge(self, max_files: int = MAX_FILES) -> bool:
+    def merge(self, max_files: int = MAX_FILES, *, nonce: str = "") -> bool:
         """Merge small files where there are many; return whether any were.
 
         What has been deleted then also leaves the older files: a deleted spec may have held personal data. That it was
@@ -121,6 +153,7 @@ class JournalFiles:
 
         Args:
             max_files: How many small files may stay. One always does: it would be merged into a file of its own name.
+            nonce: That of the database's next batch.
 
         Raises:
             BadResponse: A file is damaged or missing; all stay, for a reindex to name it.
@@ -139,15 +172,25 @@ class JournalFiles:
         if len(small) == len(current):
             entries = _without_forgotten(entries)
         merged = JournalFile(small[0].first, small[-1].last)
-        self._storage.create_object(merged.path, _to_bytes(entries))
+        self._storage.create_object(merged.path, _to_bytes(entries, nonce))
         self._delete(small)
         return True
 
     def _is_newer(self, path: str) -> bool:
         try:
-            return int(json.loads(self._storage.read_object(path).partition(b"\n")[0])["journal"]) > FORMAT
+            return int(self._head(path)["journal"]) > FORMAT
         except (NotFound, ValueError, LookupError, TypeError):
             return False
+
+    def _nonce(self, path: str) -> str:
+        """Return what a file says whose it is; "" where it says nothing, is damaged or was merged meanwhile."""
+        try:
+            return str(self._head(path).get("nonce", ""))
+        except (NotFound, ValueError, AttributeError):
+            return ""
+
+    def _head(self, path: str) -> Any:
+        return json.loads(self._storage.read_object(path).partition(b"\n")[0])
 
     def _delete(self, files: Iterable[JournalFile]) -> None:
         for file in files:
@@ -217,9 +260,11 @@ def _first_small(files: list[JournalFile]) -> int:
     return large[-1] + 1 if large else 0
 
 
-def _to_bytes(entries: Iterable[JournalEntry]) -> bytes:
+def _to_bytes(entries: Iterable[JournalEntry], nonce: str = "") -> bytes:
     body = b"\n".join(canonical_json(_to_line(entry)) for entry in entries)
     head = {"journal": FORMAT, "pt2hub": __version__, "digest": digest_bytes(body)}
+    if nonce:
+        head["nonce"] = nonce
     return canonical_json(head) + b"\n" + body
 
 

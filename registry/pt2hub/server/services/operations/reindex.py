@@ -33,6 +33,7 @@ from pt2hub.server.db.stores.blobs.damage import DamageStore
 from pt2hub.server.db.stores.builds.attempts import AttemptStore
 from pt2hub.server.db.stores.builds.builds import BuildStore
 from pt2hub.server.db.stores.builds.progress import ProgressStore
+from pt2hub.server.db.stores.operations.journal_position import JournalPositionStore
 from pt2hub.server.db.stores.operations.reindex_state import ReindexState
 from pt2hub.server.db.stores.operations.workers import WorkerStore
 from pt2hub.server.db.stores.performance.measurements import PerformanceStore
@@ -130,7 +131,7 @@ class ReindexService:
         self._damage.recheck()  # files that an operator put back
         deleted, unreadable = self.apply_tombstones(by=by)
         journal_damage: dict[str, str] = {}
-        journal = JournalIndex(self._sessions, JournalFiles(self._storage).read(journal_damage))
+        journal = self._read_journal(journal_damage)
         unreadable |= journal_damage
         journal.add(BEFORE_MANIFESTS)
         artifacts, referrers, documentation, seen = self._scan(unreadable)
@@ -174,6 +175,20 @@ class ReindexService:
             "damaged": damaged,
             "deleted": deleted,
         }
+
+    def _read_journal(self, damage: dict[str, str]) -> JournalIndex:
+        """Return the journal, from now on also with what another database wrote.
+
+        What was changed beside that one waits for its place behind it: it is written first, or what was removed would come back.
+        """
+        files = JournalFiles(self._storage)
+        last = files.last()
+        with self._sessions.begin() as session:
+            has_waiting = ReindexState(session).has_other_writer()
+            JournalPositionStore(session).accept(last)
+        if has_waiting:
+            self._journal.write()
+        return JournalIndex(self._sessions, files.read(damage))
 
     def _end(self, unreadable: Mapping[str, str], by: Actor, *, accept_losses: bool) -> None:
         with self._sessions.begin() as session:

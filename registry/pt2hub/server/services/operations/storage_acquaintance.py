@@ -1,4 +1,4 @@
-"""Whether the database has what its storage has: one that is new beside a storage that is not gives numbers again."""
+"""Whether the database has what its storage has: one that lacks versions gives their numbers again."""
 
 from __future__ import annotations
 
@@ -9,11 +9,12 @@ import structlog
 from pt2hub.server.db.stores.operations.reindex_state import ReindexState
 from pt2hub.server.db.stores.retention.policies import RetentionStore
 from pt2hub.server.services.operations.journal_files import FOLDER
-from pt2hub.server.services.reindexing import DUE
+from pt2hub.server.services.reindexing import explain_reindex_due
 
 if TYPE_CHECKING:
     from pt2hub.server.blobs.ports import Storage
     from pt2hub.server.db.engine import Sessions
+    from pt2hub.server.services.operations.journal import JournalService
 
 _log = structlog.get_logger(__name__)
 
@@ -21,16 +22,18 @@ _log = structlog.get_logger(__name__)
 class StorageAcquaintanceService:
     """Notices a database that lacks what its storage has."""
 
-    def __init__(self, sessions: Sessions, storage: Storage) -> None:
+    def __init__(self, sessions: Sessions, storage: Storage, journal: JournalService) -> None:
         self._sessions = sessions
         self._storage = storage
+        self._journal = journal
 
     def check(self) -> None:
-        """Require a reindex if the database is new and the storage is not.
+        """Require a reindex if another database writes to the storage, or this one is new and the storage is not.
 
         Raises:
             StorageUnavailable: The storage does not answer.
         """
+        self._journal.check_writer()
         with self._sessions.begin() as session:
             if ReindexState(session).knows_storage():
                 return
@@ -38,15 +41,15 @@ class StorageAcquaintanceService:
         is_used = is_new and self._is_used()
         with self._sessions.begin() as session:
             if is_used:
-                _log.warning("nothing can be published", reason=DUE, hint="pt2hub admin reindex")
+                _log.warning("the database lacks versions of its storage", hint="pt2hub admin reindex")
                 ReindexState(session).require()
             else:
                 ReindexState(session).know_storage()
 
-    def is_due(self) -> bool:
-        """Return whether the database lacks what the storage has."""
+    def explain_reindex_due(self) -> tuple[str, str] | None:
+        """Return why a reindex is due and what the operator does; None where none is."""
         with self._sessions.begin() as session:
-            return ReindexState(session).is_due()
+            return explain_reindex_due(session)
 
     def _is_used(self) -> bool:
         return any(True for _ in self._storage.objects("manifests")) or any(

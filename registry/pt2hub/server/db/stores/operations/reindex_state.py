@@ -13,6 +13,8 @@ REINDEX_SETTING = "reindex_unfinished"
 _RUNNING = "running"
 REINDEX_DUE = "restored"
 """The state of a database that was restored from a backup, or is new beside a storage that is not: it lacks rows."""
+_OTHER_WRITER = "other_writer"
+"""The state of a database beside which another one writes to the storage."""
 _STORAGE_KNOWN = "storage_known"
 """The setting of a database that has what its storage had when it was new."""
 
@@ -28,13 +30,21 @@ class ReindexState:
         if not self.is_due():
             self._settings.put(REINDEX_SETTING, _RUNNING)
 
-    def require(self) -> None:
-        """Record that one is due: the database lacks what the storage has."""
-        self._settings.put(REINDEX_SETTING, REINDEX_DUE)
+    def require(self, *, other_writer: bool = False) -> None:
+        """Record that one is due: the database lacks what the storage has.
+
+        Args:
+            other_writer: Whether another database wrote it.
+        """
+        self._settings.put(REINDEX_SETTING, _OTHER_WRITER if other_writer else REINDEX_DUE)
 
     def is_due(self) -> bool:
         """Return whether the database lacks what the storage has, until a reindex has ended."""
-        return self._settings.get(REINDEX_SETTING) == REINDEX_DUE
+        return self._settings.get(REINDEX_SETTING) in (REINDEX_DUE, _OTHER_WRITER)
+
+    def has_other_writer(self) -> bool:
+        """Return whether a reindex is due because another database writes to the storage."""
+        return self._settings.get(REINDEX_SETTING) == _OTHER_WRITER
 
     def knows_storage(self) -> bool:
         """Return whether the database is not new to its storage."""

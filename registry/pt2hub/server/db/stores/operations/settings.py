@@ -34,6 +34,11 @@ class SettingStore:
         """Remove a value, if it was ever set."""
         self._session.execute(delete(SQLServerSetting).where(SQLServerSetting.name == name))
 
-    def get(self, name: str) -> str | None:
-        """Return a value, or None if it was never set."""
-        return self._session.scalar(select(SQLServerSetting.value).where(SQLServerSetting.name == name))
+    def get(self, name: str, *, lock: bool = False) -> str | None:
+        """Return a value, or None if it was never set.
+
+        Args:
+            lock: Let nobody else change it until the transaction ends.
+        """
+        found = select(SQLServerSetting.value).where(SQLServerSetting.name == name)
+        return self._session.scalar(found.with_for_update() if lock else found)
