@@ -57,6 +57,7 @@ class ScrubReport:
         damaged: Damage that this scrub found; at most `MAX_LISTED_DAMAGE` items.
         restored: Blobs that were missing or unreadable and are intact again.
         known: Number of blobs whose damage was found before and is not mended.
+        documents: Paths of files of the journal and of tombstones that were damaged or missing, with what was wrong.
     """
 
     blobs: int
@@ -64,6 +65,7 @@ class ScrubReport:
     damaged: tuple[Damage, ...]
     restored: int
     known: int = 0
+    documents: tuple[tuple[str, str], ...] = ()
 
 
 MAX_LISTED_DAMAGE = 1000

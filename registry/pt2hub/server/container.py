@@ -48,6 +48,7 @@ from pt2hub.server.services.builds.logs import LogService
 from pt2hub.server.services.builds.old_logs import OldLogService
 from pt2hub.server.services.builds.rebuilds import RebuildService
 from pt2hub.server.services.builds.step_durations import StepDurationService
+from pt2hub.server.services.operations.document_scrub import DocumentScrub
 from pt2hub.server.services.operations.heal import HealService
 from pt2hub.server.services.operations.health import HealthService
 from pt2hub.server.services.operations.isolation import IsolationService
@@ -153,7 +154,12 @@ class Container:
         self.journal = JournalService(self._sessions, storage)
         self.storage_acquaintance = StorageAcquaintanceService(self._sessions, storage, self.journal)
         self.damage = DamageService(self._sessions, storage)
-        self.scrub = ScrubService(self._sessions, self.damage, bytes_per_s=scrub_bytes_per_s)
+        self.scrub = ScrubService(
+            self._sessions,
+            self.damage,
+            bytes_per_s=scrub_bytes_per_s,
+            check_documents=DocumentScrub(self._sessions, storage).check,
+        )
         self.blobs = BlobService(self._sessions, storage)
         self.uploads = UploadService(
             self._sessions,

@@ -12,6 +12,7 @@ from pt2hub.domain.tokens import Actor
 from pt2hub.errors import BadResponse, DatabaseUnavailable
 from pt2hub.server.db.stores.operations.journal import JournalEntry
 from pt2hub.server.services.operations.journal_files import JournalFiles
+from support.promoted import published
 from support.registry import Registry
 
 if TYPE_CHECKING:
@@ -130,3 +131,39 @@ def test_a_merge_keeps_the_removals_of_kinds_that_it_does_not_know(registry: Reg
     files.add([newer, buried])
     assert files.merge(max_files=1)
     assert [entry for entry in files.read({}) if entry.document is None] == [newer]
+
+
+def test_the_newest_file_or_all_of_them_being_lost_is_noticed(registry: Registry) -> None:
+    services = registry.services
+    registry.blob(b"weights")  # an empty storage is not mounted
+    assert services.scrub.run().documents == ()
+    data = services.storage.read_object(path_of(3))
+    services.storage.delete_object(path_of(3))
+    assert [path for path, _ in services.scrub.run().documents] == [path_of(3)]
+    assert services.storage_check.check().counts == {"unreadable_journal": 1}
+    services.storage.create_object(path_of(3), data)
+    assert services.storage_check.check().counts == {}
+    for number in (1, 2, 3):
+        services.storage.delete_object(path_of(number))
+    assert [path for path, _ in services.scrub.run().documents] == ["journal/000000000001-000000000003.jsonl"]
+    services.reindex.reindex(by=ADA, accept_losses=True)
+    services.journal.write()
+    assert services.scrub.run().documents == ()
+    assert {entry.kind for entry in JournalFiles(services.storage).read({})} >= {"model", "version", "build"}
+
+
+def test_tombstones_that_are_damaged_or_lost_are_written_again(registry: Registry) -> None:
+    services, storage = registry.services, registry.services.storage
+    registry.blob(b"weights of another model")
+    for number in (2, 3):
+        published(registry)
+        services.deletion.version(MODEL, number, by=ADA, reason=f"trial {number}")
+    services.tombstones.write()
+    first, second = storage.keys("tombstones")
+    before = [b"".join(storage.read(key)) for key in (first, second)]
+    storage.remove([first, second])
+    storage.create_object(second.path, b"torn")
+    found = dict(services.scrub.run().documents)
+    assert set(found) == {first.path, second.path}
+    assert [b"".join(storage.read(key)) for key in storage.keys("tombstones")] == before
+    assert services.scrub.run().documents == ()

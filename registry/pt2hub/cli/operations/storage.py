@@ -54,7 +54,7 @@ def scrub(
         raise InvalidInput(f"Invalid rate {rate!r:.80}", where="--rate", hint=SIZE_HINT)
     report = run(_server_config(), everything=everything, bytes_per_s=bytes_per_s, meter=_meter)
     emit(report, lambda out: _print_scrub(out, report))
-    if report.damaged or report.known:
+    if report.damaged or report.known or report.documents:
         raise typer.Exit(_FOUND)
 
 
@@ -191,6 +191,12 @@ def _print_scrub(out: Console, report: ScrubReport) -> None:
         )
     if rows:
         out.print("They are not served. Replace them: pt2hub admin heal")
+    for path, problem in report.documents:
+        out.print(f"{path}: {problem}", soft_wrap=True)
+    if report.documents:
+        out.print(
+            "Tombstones were written again from the database. Files of the journal need a cure: pt2hub admin fsck"
+        )
 
 
 def _print_check(out: Console, found: StorageCheck) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import secrets
 import time
+from dataclasses import replace
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
@@ -13,7 +14,7 @@ from pt2hub.server.db.stores.blobs.damage import DamageStore
 from pt2hub.server.db.stores.blobs.scrub import CLAIM, ScrubStore
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from pt2hub.domain.damage import Damage
     from pt2hub.server.db.engine import Sessions
@@ -35,12 +36,22 @@ class ScrubService:
 
     Args:
         bytes_per_s: Rate of the scrub in the background; 0 for none.
+        check_documents: Checks what has no rows of blobs; returns paths of damaged files, with what is wrong.
     """
 
-    def __init__(self, sessions: Sessions, damage: DamageService, *, bytes_per_s: int) -> None:
+    def __init__(
+        self,
+        sessions: Sessions,
+        damage: DamageService,
+        *,
+        bytes_per_s: int,
+        check_documents: Callable[[], Mapping[str, str]] = dict,
+    ) -> None:
         self._sessions = sessions
         self._damage = damage
         self._bytes_per_s = bytes_per_s
+        self._check_documents = check_documents
+        self._documents_due = 0.0
         self._holder = secrets.token_hex(8)
 
     def run_in_turn(self, wait: Callable[[float], bool]) -> None:
@@ -56,6 +67,9 @@ class ScrubService:
             return
         try:
             self._damage.recheck()
+            if time.monotonic() >= self._documents_due:
+                self._check_documents()
+                self._documents_due = time.monotonic() + MIN_INTERVAL.total_seconds()
             pace = _Pace(self._bytes_per_s, wait, self._keep_claim)
             self._run(MIN_INTERVAL, pace)
         except _StoppedError:
@@ -82,8 +96,10 @@ class ScrubService:
             seen: Takes the number of bytes that were read so far.
         """
         restored = self._damage.recheck()
+        documents = self._check_documents()
         pace = _Pace(bytes_per_s, _sleep, lambda: None, seen)
-        return self._run(_age(everything=everything), pace, restored)
+        report = self._run(_age(everything=everything), pace, restored)
+        return replace(report, documents=tuple(sorted(documents.items())))
 
     def _run(self, age: timedelta, pace: _Pace, restored: int = 0) -> ScrubReport:
         began, blobs, read = time.monotonic(), 0, 0

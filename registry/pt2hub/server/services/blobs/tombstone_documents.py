@@ -12,7 +12,7 @@ from pt2hub.errors import BadResponse, BlobDamaged, NotFound, TooLarge
 from pt2hub.server.blobs.keys import StorageKey
 from pt2hub.server.db.stores.operations.reindex_state import ReindexState
 from pt2hub.server.db.stores.retention.tombstones import Tombstone, TombstoneStore
-from pt2hub.server.services.blobs.documents import read_json
+from pt2hub.server.services.blobs.documents import read_bytes, read_json
 
 if TYPE_CHECKING:
     from pt2hub.server.blobs.ports import Storage
@@ -91,6 +91,38 @@ class TombstoneDocuments:
         """
         data = canonical_json(encode(_Acceptance(_SCHEMA, digest, reason, by, at)))
         self._storage.write(StorageKey("tombstones", digest_bytes(data)), [data])
+
+    def check(self) -> dict[str, str]:
+        """Read the documents again; write those anew that are damaged or missing and that the database has.
+
+        Returns:
+            Paths of those that were damaged or missing, with what was wrong.
+
+        Raises:
+            StorageUnavailable: The storage does not answer.
+        """
+        with self._sessions.begin() as session:
+            known = TombstoneStore(session).documents()
+        found: dict[str, str] = {}
+        for digest in sorted({*known, *(key.digest for key in self._storage.keys("tombstones"))}):
+            key = StorageKey("tombstones", digest)
+            problem = self._problem(key) and self._problem(key)  # read twice: a disk may err
+            if not problem:
+                continue
+            found[key.path] = problem
+            if digest in known:
+                self._storage.quarantine(key)
+                with self._sessions.begin() as session:
+                    TombstoneStore(session).forget_document(digest)
+        self.write()
+        return found
+
+    def _problem(self, key: StorageKey) -> str:
+        try:
+            read_bytes(self._storage, key)
+        except (BlobDamaged, NotFound, TooLarge) as error:
+            return error.message
+        return ""
 
     def restore(self) -> dict[str, str]:
         """Add the tombstones that only storage has; return the digests of unreadable ones, with reasons."""

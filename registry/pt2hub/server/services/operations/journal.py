@@ -72,6 +72,20 @@ class JournalService:
         _log.error("another database writes to this storage", file=foreign.path, hint="pt2hub admin reindex")
         return False
 
+    def find_damage(self) -> dict[str, str]:
+        """Return paths of damaged and missing files, with what is wrong.
+
+        Raises:
+            StorageUnavailable: The storage does not answer.
+        """
+        found: dict[str, str] = {}
+        self._files.read(found)
+        return found | self.find_lost_end()
+
+    def find_lost_end(self) -> dict[str, str]:
+        """Return the path of the newest batches if they are missing, with what is wrong."""
+        return self._files.find_lost_end(self._position)
+
     def _position(self) -> JournalPosition | None:
         with self._sessions.begin() as session:
             return JournalPositionStore(session).get()

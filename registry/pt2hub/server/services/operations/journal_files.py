@@ -96,6 +96,20 @@ class JournalFiles:
         """Return how many files there are."""
         return len(self._files())
 
+    def find_lost_end(self, position: Callable[[], JournalPosition | None]) -> dict[str, str]:
+        """Return the path of the newest batches if they are missing, with what is wrong: `read` notices gaps only.
+
+        Args:
+            position: Reads the position, before the files are listed.
+        """
+        known, last = position() or BEGINNING, 0
+        for _ in range(_TRIES):  # a storage may list late, and a merge changes what is listed
+            last = self.last()
+            if known.number <= last:
+                return {}
+        lost = JournalFile(last + 1, known.number)
+        return {lost.path: str(_missing(lost))}
+
     def find_foreign(self, position: Callable[[], JournalPosition | None]) -> JournalFile | None:
         """Return a file that another database wrote behind the end of this one's journal.
 

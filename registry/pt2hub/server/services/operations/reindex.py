@@ -162,8 +162,8 @@ class ReindexService:
         self._blobs.refer_logs()
         for item in self._damage.list_lost():
             unreadable.setdefault(item.digest, describe_problem(item))
-        if accept_losses and journal_damage:
-            self._journal.replace_lost(journal_damage)
+        if accept_losses and (lost := journal_damage | self._journal.find_lost_end()):
+            self._journal.replace_lost(lost)
         self._end(unreadable, by, accept_losses=accept_losses)
         damaged = {item.digest: describe_problem(item) for item in self._damage.list_damaged()}
         return {

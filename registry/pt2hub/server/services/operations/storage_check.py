@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from pt2hub.domain.storage_check import MAX_LISTED, Finding, FindingKind, StorageCheck
 from pt2hub.server.db.stores.blobs.damage import DamageStore
 from pt2hub.server.db.stores.blobs.storage_check import CONTRADICTIONS, StorageCheckStore
-from pt2hub.server.services.operations.journal_files import JournalFiles
+from pt2hub.server.services.operations.journal import JournalService
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -56,9 +56,7 @@ class StorageCheckService:
         return StorageCheck(tally.objects, tally.rows, tuple(tally.listed), dict(tally.counts))
 
     def _journal(self) -> Iterator[Finding]:
-        unreadable: dict[str, str] = {}
-        JournalFiles(self._storage).read(unreadable)
-        for path, reason in unreadable.items():
+        for path, reason in JournalService(self._sessions, self._storage).find_damage().items():
             yield Finding.of(FindingKind.UNREADABLE_JOURNAL, path, reason)
 
     def _rows(self, kind: Kind, tally: _Tally) -> Iterator[BlobRow]:

@@ -9,6 +9,7 @@ from sqlalchemy import ARRAY, Text, any_, delete, func, literal, select, text, u
 from sqlalchemy.dialects.postgresql import insert
 
 from pt2hub.domain.codec import encode
+from pt2hub.domain.digests import Digest
 from pt2hub.domain.principals import Principal, read_principal
 from pt2hub.server.db.retention_schema import RefusedDigest as SQLRefused
 from pt2hub.server.db.retention_schema import Tombstone as SQLTombstone
@@ -21,7 +22,6 @@ if TYPE_CHECKING:
     from sqlalchemy import ColumnElement, Table
     from sqlalchemy.orm import Session
 
-    from pt2hub.domain.digests import Digest
 
 _TOMBSTONES = cast("Table", SQLTombstone.__table__)
 _REFUSED = cast("Table", SQLRefused.__table__)
@@ -208,6 +208,17 @@ class TombstoneStore:
             select(SQLTombstone).where(SQLTombstone.document.is_(None)).order_by(SQLTombstone.id).limit(limit)
         )
         return [(row.id, self._read(row)) for row in rows]
+
+    def documents(self) -> set[Digest]:
+        """Return the digests of all documents that storage should have."""
+        rows = self._session.scalars(select(SQLTombstone.document).where(SQLTombstone.document.is_not(None)))
+        return {Digest(row) for row in rows if row}
+
+    def forget_document(self, digest: Digest) -> None:
+        """Record that storage lacks a document, so that it is written again."""
+        self._session.execute(
+            update(_TOMBSTONES).where(_TOMBSTONES.c.document == digest).values(document=None)
+        )
 
     def record_document(self, tombstone: int, digest: str) -> None:
         """Record that storage has a tombstone's document."""
