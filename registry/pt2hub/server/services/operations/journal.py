@@ -61,6 +61,10 @@ class JournalService:
         Raises:
             StorageUnavailable: The storage does not answer.
         """
+        if self._position() is None:  # new, or of a release before
+            last = self._files.last()
+            with self._sessions.begin() as session:
+                JournalPositionStore(session).accept(last)
         foreign = self._files.find_foreign(self._position)
         if foreign is None:
             return True
@@ -138,13 +142,5 @@ class JournalService:
             return len(entries)
 
     def _has_marks(self) -> bool:
-        """Return whether something is marked; then this database's position is known from now on."""
         with self._sessions.begin() as session:
-            if not JournalStore(session).marks(1):
-                return False
-            if JournalPositionStore(session).get() is not None:
-                return True
-        last = self._files.last()
-        with self._sessions.begin() as session:
-            JournalPositionStore(session).accept(last)
-        return True
+            return bool(JournalStore(session).marks(1))
