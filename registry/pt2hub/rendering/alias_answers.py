@@ -131,27 +131,6 @@ def previous_version(last: AliasMove) -> int | None:
     return last.before if last.before != last.after else None
 
 
-def rollback_version(moves: Iterable[tuple[int | None, int | None]]) -> int | None:
-    """Return the version that a rollback is offered to; None without any.
-
-    A move to a version that the alias was on leaves all later ones: after 1, 2, 3 and a rollback to 2, it is 1.
-
-    Args:
-        moves: The versions before and after each move of the alias, oldest first.
-    """
-    stack: list[int] = []
-    for before, after in moves:
-        if before is None or after is None:  # set for the first time or again, or removed
-            stack = []
-        elif not stack:
-            stack = [before]
-        if after in stack:
-            del stack[stack.index(after) + 1 :]
-        elif after is not None:
-            stack.append(after)
-    return stack[-2] if len(stack) > 1 else None
-
-
 def _by(move: AliasMove, was: str) -> str:
     reason = " ".join(move.reason.translate(INVISIBLE_CHARACTERS).split()).rstrip(".")
     if len(reason) > _MAX_REASON:

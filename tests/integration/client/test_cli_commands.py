@@ -174,12 +174,18 @@ def test_an_alias_that_is_a_number_is_refused_with_what_to_write(shell: Shell, s
     assert "numbers are versions" in told.err
 
 
-def test_an_alias_with_nothing_before_it_is_not_rolled_back(shell: Shell, served: Registry) -> None:
-    published(served)
-    shell("alias", "set", f"{MODEL}@1", "prod", "--reason", "first")
-    told = shell("alias", "rollback", MODEL, "prod", "--reason", "why")
+def test_rollbacks_go_further_back_until_there_is_nothing_before(shell: Shell, served: Registry) -> None:
+    for number in (1, 2, 3):
+        published(served, number)
+        shell("alias", "set", f"{MODEL}@{number}", "prod", "--reason", "next")
+    rollback = ("alias", "rollback", MODEL, "prod", "--reason", "why")
+    assert shell(*rollback).out.startswith(f"{MODEL}@prod: 3 -> 2")
+    assert shell(*rollback).out.startswith(f"{MODEL}@prod: 2 -> 1")
+    told = shell(*rollback)
     assert told.code == 1
     assert "Cannot roll back" in told.err
+    shell("alias", "rm", MODEL, "prod", "--reason", "by mistake")
+    assert shell(*rollback).out.startswith(f"{MODEL}@prod: nothing -> 1")
 
 
 # -- show ------------------------------------------------------------------------------------------------

@@ -123,6 +123,24 @@ def test_what_aliases_pin_or_roll_back_to_is_kept(registry: Registry) -> None:
     assert [(item.before, item.after) for item in history] == [(2, 3), (1, 2), (None, 1)]
 
 
+def test_after_a_rollback_the_version_before_is_kept_and_the_one_that_was_left_is_not(
+    registry: Registry,
+) -> None:
+    for number in (1, 2, 3):
+        published(registry)
+        move(registry, number, number - 1 or None)
+    move(registry, 2, 3)
+    for number in range(4):  # aliases that move often hide no other one's moves
+        move(registry, 2 + number % 2, 3 - number % 2 if number else None, alias="canary")
+    registry.sql("""
+        INSERT INTO alias_moves (alias_id, sequence, before, after, at, reason, "by")
+        SELECT id, number, 2, 3, now(), '', '{}' FROM aliases, generate_series(5, 1200) AS number WHERE name = 'canary'""")
+    assert kept(registry, 1) == [f"prod of {MODEL} would roll back to it"]
+    registry.sql("DELETE FROM alias_moves USING aliases WHERE alias_id = aliases.id AND name = 'canary'")
+    registry.sql("DELETE FROM aliases WHERE name = 'canary'")
+    delete(registry, 3)
+
+
 def test_unfinished_builds_and_measuring_jobs_keep_a_version(registry: Registry) -> None:
     build = registry.submit().builds[0].id
     assert kept(registry) == [f"its build {build} for {V4} is queued: pt2hub cancel {build}"]

@@ -8,11 +8,11 @@ from itertools import pairwise
 
 import pytest
 
+from pt2hub.domain.rollbacks import rollback_version
 from pt2hub.rendering.alias_answers import (
     answer_alias,
     answer_model,
     previous_version,
-    rollback_version,
     sort_aliases,
 )
 from pt2hub.wire.responses import AliasMove, AliasView, ModelView

@@ -174,9 +174,9 @@ def rollback(  # noqa: PLR0913  # each is an argument or option of the command l
     wait: _Wait = False,
     timeout: _Timeout = None,
 ) -> None:
-    """Move an alias back to where it was before its last move.
+    """Move an alias back to the version that it was on before.
 
-    It passes at once if the alias was on that version under the present policy.
+    A version that a rollback left is not returned to: after 1, 2, 3 and a rollback to 2, the next one goes to 1. It passes at once if the alias was on that version under the present policy.
     """
     from pt2hub.cli.references import model_name
 
@@ -294,15 +294,21 @@ def _expected(expect: str | None, now: AliasView | None) -> int | None:
 
 
 def _number_before(now: AliasView | None) -> int:
-    """Return the version to roll back to."""
-    if now is None or now.last.before is None:
+    """Return the version to roll back to, as the pages offer it; of an alias that was removed, the one that it was on."""
+    from pt2hub.domain.rollbacks import rollback_version
+
+    back = None
+    if now:
+        steps = [(move.before, move.after) for move in reversed(now.history)]
+        back = rollback_version(steps) if now.number else now.last.before
+    if back is None:
         name = f"{now.model} {now.name}" if now else ""
         raise Conflict(
-            f"Cannot roll back {name.replace(' ', '@')}: it did not exist before its last move",
+            f"Cannot roll back {name.replace(' ', '@')}: there is no version before that it was not rolled back from",
             where="alias",
             hint=f"To see its history: pt2hub alias log {name}. To remove it: pt2hub alias rm {name} --reason WHY",
         )
-    return now.last.before
+    return back
 
 
 @contextlib.contextmanager

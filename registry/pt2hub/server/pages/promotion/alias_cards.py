@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from pt2hub.domain.rollbacks import rollback_version
 from pt2hub.rendering.alias_answers import (
     count_forced,
     is_production,
     previous_version,
-    rollback_version,
     sort_aliases,
 )
 from pt2hub.rendering.targets import short_target

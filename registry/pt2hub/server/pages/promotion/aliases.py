@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from flask import redirect, request, url_for
 
 from pt2hub.domain.codec import decode
+from pt2hub.domain.rollbacks import rollback_version
 from pt2hub.errors import (
     AliasMoved,
     BadResponse,
@@ -17,7 +18,7 @@ from pt2hub.errors import (
     PromotionCheckFailed,
     Pt2hubError,
 )
-from pt2hub.rendering.alias_answers import answer_alias, rollback_version
+from pt2hub.rendering.alias_answers import answer_alias
 from pt2hub.rendering.promotions import check_rows
 from pt2hub.server.api.context import container
 from pt2hub.server.api.problems import status_of

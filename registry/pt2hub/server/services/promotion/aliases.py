@@ -87,7 +87,8 @@ class AliasService:
             NotFound: The model does not exist.
         """
         with self._sessions.begin() as session:
-            return AliasStore(session).steps(not_found.require_model(session, model))
+            not_found.require_model(session, model)
+            return AliasStore(session).steps(model)
 
     def alias(self, model: str, name: str) -> AliasView:
         """Return an alias with its history, removed or not.

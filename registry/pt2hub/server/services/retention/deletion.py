@@ -27,7 +27,7 @@ from pt2hub.server.services import not_found
 from pt2hub.server.services.access import audit_log
 from pt2hub.server.services.access.tokens import check_admin
 from pt2hub.server.services.promotion.reasons import check_reason
-from pt2hub.server.services.retention.plans import DeletionPlan, list_goes, list_needs
+from pt2hub.server.services.retention.plans import DeletionPlan, find_needs, list_goes, list_needs
 from pt2hub.wire.retention import KeptThing
 
 if TYPE_CHECKING:
@@ -323,6 +323,6 @@ def _plan(session: Session, name: str, doomed: Doomed, *, extra: tuple[str, ...]
         name,
         (doomed,),
         (*list_goes(doomed, store.measurements(doomed)), *extra),
-        list_needs(doomed, store.needs(doomed)),
+        list_needs(doomed, find_needs(session, doomed)),
         tuple(SharedBlobStore(session).of(doomed)),
     )

@@ -31,6 +31,7 @@ from pt2hub.server.services.retention.earlier_documentation import find_earlier_
 from pt2hub.server.services.retention.plans import (
     TRIVIAL_BYTES,
     DeletionPlan,
+    find_needs,
     is_shared,
     list_goes,
     list_unfinished,
@@ -219,16 +220,16 @@ def _plan(
     ]
     blobs = tuple({(blob.kind, blob.digest): blob for blob in found}.values())
     return DeletionPlan(
-        name, doomed, tuple(goes), tuple(kept), blobs, tuple(_notes(store, doomed, blobs, keep_shared))
+        name, doomed, tuple(goes), tuple(kept), blobs, tuple(_notes(session, doomed, blobs, keep_shared))
     )
 
 
 def _notes(
-    store: DependentStore, doomed: Sequence[Doomed], blobs: Sequence[OwnedBlob], keep_shared: bool
+    session: Session, doomed: Sequence[Doomed], blobs: Sequence[OwnedBlob], keep_shared: bool
 ) -> Iterator[str]:
     gone = {f"{each.model}@{number}" for each in doomed for number in each.versions.values()}
     for each in doomed:
-        needs = store.needs(each)
+        needs = find_needs(session, each)
         for aliases in needs.aliases.values():
             yield from (f"the alias {alias} of {each.model} is removed" for alias in aliases)
         for aliases in needs.rollbacks.values():

@@ -6,14 +6,18 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from pt2hub.domain.builds import UNFINISHED, BuildKind, name_kind
+from pt2hub.domain.rollbacks import rollback_version
 from pt2hub.errors import Detail, StillNeeded
 from pt2hub.rendering.quantities import format_bytes, format_count
-from pt2hub.server.db.stores.retention.dependents import Doomed
+from pt2hub.server.db.stores.promotion.aliases import AliasStore
+from pt2hub.server.db.stores.retention.dependents import DependentStore, Doomed
 from pt2hub.server.db.stores.retention.shared_blobs import OwnedBlob
 from pt2hub.wire.retention import DeletionView, KeptThing, SharedBlob
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
+
+    from sqlalchemy.orm import Session
 
     from pt2hub.server.db.stores.retention.dependents import DoomedBuild, Needs
 
@@ -81,6 +85,13 @@ class DeletionPlan:
 def is_shared(blob: OwnedBlob) -> bool:
     """Return whether something else needs a blob, other than an empty document that everything has."""
     return not blob.exclusive and blob.size > TRIVIAL_BYTES
+
+
+def find_needs(session: Session, doomed: Doomed) -> Needs:
+    """Return what needs versions and artifacts besides themselves."""
+    moves = AliasStore(session).steps(doomed.model)
+    rollbacks = {alias: back for alias, steps in moves.items() if (back := rollback_version(steps))}
+    return DependentStore(session).needs(doomed, rollbacks)
 
 
 def list_needs(doomed: Doomed, needs: Needs) -> tuple[KeptThing, ...]:

@@ -19,7 +19,7 @@ from pt2hub.server.db.stores.retention.pull_history import PullHistory
 from pt2hub.server.db.stores.retention.shared_blobs import SharedBlobStore
 from pt2hub.server.services import not_found
 from pt2hub.server.services.access import audit_log
-from pt2hub.server.services.retention.plans import list_needs
+from pt2hub.server.services.retention.plans import find_needs, list_needs
 from pt2hub.wire.retention import KeptThing, RetentionPreview, RetentionView
 
 if TYPE_CHECKING:
@@ -155,7 +155,7 @@ class RetentionService:
                 doomed: list[Doomed] = []
                 for number in _previewed(store, model, policy) if not paused else ():
                     found = dependents.find(model, 0, number)
-                    needs = list_needs(found, dependents.needs(found))
+                    needs = list_needs(found, find_needs(session, found))
                     kept += needs
                     if not needs:
                         goes.append(f"{model}@{number}")

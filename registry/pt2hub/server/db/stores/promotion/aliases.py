@@ -6,13 +6,14 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
-from sqlalchemy import and_, func, or_, select
+from sqlalchemy import and_, func, or_, select, true
 from sqlalchemy.dialects.postgresql import insert
 
 from pt2hub.domain.codec import encode
 from pt2hub.domain.principals import read_principal
 from pt2hub.server.db.schema import Alias as SQLAlias
 from pt2hub.server.db.schema import AliasMove as SQLAliasMove
+from pt2hub.server.db.schema import Model as SQLModel
 from pt2hub.server.db.schema import Version as SQLVersion
 from pt2hub.server.db.stores.values import moment, stamp
 from pt2hub.wire.responses import AliasMove
@@ -144,17 +145,24 @@ class AliasStore:
         )
         return [_move(row) for row in rows]
 
-    def steps(self, model_id: int) -> dict[str, list[tuple[int | None, int | None]]]:
-        """Return the versions before and after the newest moves of a model's aliases, oldest first, by alias."""
-        rows = self._session.execute(
-            select(SQLAlias.name, SQLAliasMove.before, SQLAliasMove.after)
-            .join(SQLAlias, SQLAlias.id == SQLAliasMove.alias_id)
-            .where(SQLAlias.model_id == model_id, SQLAlias.version_id.is_not(None))
-            .order_by(SQLAliasMove.at.desc(), SQLAliasMove.sequence.desc())
+    def steps(self, model: str) -> dict[str, list[tuple[int | None, int | None]]]:
+        """Return the versions before and after the newest moves of each of a model's aliases, oldest first, by alias."""
+        moves = (
+            select(SQLAliasMove.before, SQLAliasMove.after, SQLAliasMove.sequence)
+            .where(SQLAliasMove.alias_id == SQLAlias.id)
+            .order_by(SQLAliasMove.sequence.desc())
             .limit(MAX_MOVES)
-        ).all()
+            .lateral()
+        )
+        rows = self._session.execute(
+            select(SQLAlias.name, moves.c.before, moves.c.after)
+            .join(SQLModel, SQLModel.id == SQLAlias.model_id)
+            .join(moves, true())
+            .where(SQLModel.name == model, SQLAlias.version_id.is_not(None))
+            .order_by(SQLAlias.name, moves.c.sequence)
+        )
         found: dict[str, list[tuple[int | None, int | None]]] = {}
-        for name, before, after in reversed(rows):
+        for name, before, after in rows:
             found.setdefault(name, []).append((before, after))
         return found
 

@@ -13,7 +13,7 @@ from sqlalchemy import bindparam, text
 from sqlalchemy.dialects.postgresql import JSONB
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from sqlalchemy.orm import Session
 
@@ -35,15 +35,9 @@ _BUILD = text("""
     WHERE builds.id = :build""")
 _LOGS = text("SELECT build_id, attempt FROM build_attempts WHERE build_id = ANY(:builds)")
 _MEASUREMENTS = text("SELECT count(*) FROM measurements WHERE artifact = ANY(:artifacts)")
-# Who needs a version: aliases on it, aliases that would roll back to it, builds that run.
+# Who needs a version: aliases on it, builds that run.
 _ALIASES = text("""
     SELECT aliases.version_id, aliases.name FROM aliases WHERE aliases.version_id = ANY(:versions)
-    ORDER BY aliases.name""")
-_ROLLBACKS = text("""
-    SELECT versions.id, aliases.name FROM aliases
-    JOIN alias_moves AS last ON last.alias_id = aliases.id AND last.sequence = aliases.moves
-    JOIN versions ON versions.model_id = aliases.model_id AND versions.number = last.before
-    WHERE versions.id = ANY(:versions) AND aliases.version_id <> versions.id
     ORDER BY aliases.name""")
 # The artifacts that an alias's version was compared with are the evidence of its promotion.
 _BASELINES = text("""
@@ -236,12 +230,20 @@ class DependentStore:
         builds = self._session.execute(_BUILDS, {"versions": [version]})
         return sum(row.kind == "build" for row in builds)
 
-    def needs(self, doomed: Doomed) -> Needs:
-        """Return what needs versions and artifacts besides themselves."""
+    def needs(self, doomed: Doomed, rollbacks: Mapping[str, int]) -> Needs:
+        """Return what needs versions and artifacts besides themselves.
+
+        Args:
+            rollbacks: Numbers of the versions that a rollback leads to, by alias.
+        """
         given = {"versions": list(doomed.versions), "artifacts": doomed.artifacts}
         return Needs(
             self._grouped(_ALIASES, given),
-            self._grouped(_ROLLBACKS, given),
+            {
+                version: aliases
+                for version, number in doomed.versions.items()
+                if (aliases := sorted(alias for alias, back in rollbacks.items() if back == number))
+            },
             self._grouped(_BASELINES, given),
             self._grouped(_MEASURED, given),
         )
