@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 from pt2hub.analysis.changes import find_noise_limit
 from pt2hub.domain.performance.metrics import default_threshold
@@ -37,6 +38,16 @@ def test_a_change_that_counts_is_inconclusive_as_long_as_it_may_be_noise() -> No
     assert outcomes == ["same", "worse", "better", "inconclusive", "inconclusive"]
     assert found.outcome(9, 1) == found.outcome(1, 9) == ""
     assert speeds(0.0, 5.0).outcome(2, 1) == ""
+
+
+def test_two_values_of_the_same_code_are_no_change_unless_it_was_flagged_or_they_are_far_apart() -> None:
+    codes = {1: "a", 2: "a", 3: "b", 4: "a"}
+    found = replace(speeds(10.0, 11.5, 11.5, 25.0), codes=codes)
+    assert [found.outcome(number, 1) for number in (2, 3, 4)] == ["same", "worse", "worse"]
+    assert describe_speed(found, 2, 1).note == "15.0 % slower than version 1; both run the same code"
+    flagged = replace(found, change=ChangeView(2, 1, "worse", 1.15))
+    assert flagged.outcome(2, 1) == "worse"
+    assert replace(found, codes={1: "a"}).outcome(2, 1) == "worse"
 
 
 def test_a_flagged_change_is_the_same_number_everywhere() -> None:

@@ -129,6 +129,9 @@ OF_JOBS = frozenset(
 )
 """Metrics that measuring jobs measure; others come from builds or reports."""
 
+SAME_CODE_FACTOR = 2.0
+"""Largest factor between two single latencies of the same code that counts as unchanged. The same kernels may have other work
+with other weights: subnormal numbers, or sizes that depend on the data."""
 DEFAULT_CONFIDENCE = 0.99
 FREE_MIN_EFFECT = 0.05
 """Default minimum effect of custom metrics, which only reports contain."""

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
+from pt2hub.domain.performance.metrics import SAME_CODE_FACTOR
 from pt2hub.wire.performance import ChangeView
 
 
@@ -20,6 +21,7 @@ class VersionSpeeds:
         limit: Logarithm of the largest ratio that may be noise; more than that in noisy series.
         history: Number and latency of the last versions, oldest first.
         change: The newest flagged change among those versions; None if there is none.
+        codes: Digest of the code by version number; versions without an artifact are missing.
     """
 
     series: int
@@ -32,6 +34,7 @@ class VersionSpeeds:
     limit: float
     history: tuple[tuple[int, float], ...] = ()
     change: ChangeView | None = None
+    codes: Mapping[int, str] = field(default_factory=dict)
 
     def ratio(self, number: int, before: int) -> float | None:
         """Return the latency of a version over that of another; None if one of them is not measured.
@@ -44,6 +47,18 @@ class VersionSpeeds:
         one, other = self.values.get(number), self.values.get(before)
         return one / other if one and other else None
 
+    def has_same_code(self, number: int, before: int) -> bool:
+        """Return whether two versions run the same code, so that two values that differ say nothing.
+
+        The comparison of single runs has the same rule (`services.performance.comparison_evidence`), and the same bound: other weights
+        may mean other work.
+        """
+        if self.change and (number, before) == (self.change.number, self.change.before):
+            return False
+        ratio, code = self.ratio(number, before) or math.inf, self.codes.get(number)
+        is_same = code is not None and code == self.codes.get(before)
+        return is_same and 1 / SAME_CODE_FACTOR < ratio < SAME_CODE_FACTOR
+
     def outcome(self, number: int, before: int) -> str:
         """Return how a version compares with another one.
 
@@ -54,7 +69,7 @@ class VersionSpeeds:
         ratio = self.ratio(number, before)
         if ratio is None or ratio <= 0 or not math.isfinite(ratio):
             return ""
-        if abs(math.log(ratio)) <= self.least:
+        if abs(math.log(ratio)) <= self.least or self.has_same_code(number, before):
             return "same"
         if abs(math.log(ratio)) <= self.limit:
             return "inconclusive"

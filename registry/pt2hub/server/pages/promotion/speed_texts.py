@@ -51,6 +51,8 @@ def describe_speed(speeds: VersionSpeeds | None, number: int, before: int | None
     change = format_change(ratio, speeds.metric, speeds.unit)
     beside = f"{change} {'from' if change == SAME else 'than'} version {before}"
     caveats = {"same": f", below the limit of {format_limit(speeds)}", "inconclusive": ", which may be noise"}
+    if speeds.has_same_code(number, before):
+        caveats["same"] = "; both run the same code"
     return SpeedText(value, outcome, change, beside, caveats.get(outcome, ""))
 
 

@@ -9,7 +9,14 @@ from typing import TYPE_CHECKING, Any
 
 from pt2hub.analysis import comparison
 from pt2hub.domain.performance.measurements import OF_TARGET, differing
-from pt2hub.domain.performance.metrics import BETWEEN_RUNS, METRICS, OF_JOBS, ComparisonResult, Threshold
+from pt2hub.domain.performance.metrics import (
+    BETWEEN_RUNS,
+    METRICS,
+    OF_JOBS,
+    SAME_CODE_FACTOR,
+    ComparisonResult,
+    Threshold,
+)
 from pt2hub.server.db.stores.performance.comparisons import ComparableMeasurement
 from pt2hub.server.db.stores.performance.measurements import MeasuredArtifact
 
@@ -42,11 +49,10 @@ _DIGITS = 9
 _MIN_REPLICATES = 2
 UNCHANGED = ComparisonResult("same", ratio=1.0, low=1.0, high=1.0, method="code")
 """Result for equal code and toolchain with too few measurements: no kernel can differ."""
-_MAX_FACTOR, _MAX_STEADY_FACTOR = 4.0, 2.0
-"""Largest factor between two single measurements of the same code that counts as unchanged. The same kernels may have
-other work with other weights: subnormal numbers, or sizes that depend on the data."""
+_MAX_FACTOR = 4.0
+"""As `SAME_CODE_FACTOR`, for metrics that a single process does not measure well."""
 _STEADY = frozenset(("latency_p50", "throughput"))
-"""Metrics that a single process on a quiet device measures well; the others use `_MAX_FACTOR`."""
+"""Metrics that a single process on a quiet device measures well."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -275,7 +281,7 @@ def _by_code(before: ComparableMeasurement, after: ComparableMeasurement) -> Met
     """Compare two single measurements of the same code in one environment class."""
     one, other = before.value, after.value
     factor = max(one, other) / min(one, other) if min(one, other) > 0 else math.inf
-    if factor < (_MAX_STEADY_FACTOR if before.metric in _STEADY else _MAX_FACTOR):
+    if factor < (SAME_CODE_FACTOR if before.metric in _STEADY else _MAX_FACTOR):
         return MetricEvidence(before, after, UNCHANGED)
     detail = f"the code is unchanged, but the measurements differ by a factor of {factor:.3g}"
     return _not(before, after, "too_few", detail)

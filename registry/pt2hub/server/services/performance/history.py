@@ -183,6 +183,7 @@ class PerformanceService:
         store, rows = HistoryStore(session), [item.id for item in found]
         history, wanted = store.values(rows, limit=limit), store.values_of(rows, numbers)
         changes = store.last_changes({row: shown[0][0] for row, shown in history.items()})
+        codes = store.codes(model_id, [item.target for item in found], numbers)
         threshold = PolicyStore(session).thresholds(model_id).get(_LATENCY) or default_threshold(_LATENCY)
         return tuple(
             VersionSpeeds(
@@ -196,6 +197,7 @@ class PerformanceService:
                 limit=find_noise_limit([value for _, value in shown], threshold),
                 history=tuple(shown),
                 change=changes.get(item.id),
+                codes=codes.get(item.target, {}),
             )
             for item in found
             if (shown := history.get(item.id))

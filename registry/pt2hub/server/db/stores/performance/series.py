@@ -76,6 +76,12 @@ _VALUES_OF = text("""
     SELECT series_id, number, value FROM series_points
     WHERE series_id = ANY(CAST(:series AS bigint[])) AND number = ANY(CAST(:numbers AS integer[]))
 """)
+_CODES = text("""
+    SELECT builds.target, versions.number, artifacts.code FROM versions
+    JOIN builds ON builds.version_id = versions.id JOIN artifacts ON artifacts.build_id = builds.id
+    WHERE versions.model_id = :model AND versions.number = ANY(CAST(:numbers AS integer[]))
+    AND builds.target = ANY(CAST(:targets AS text[]))
+""")
 # If a version has two events, the change point comes first, as in `pt2hub history`.
 _LAST_CHANGES = text("""
     SELECT given.id, event.number, event.before, event.outcome, event.ratio, event.kind, event.method
@@ -289,6 +295,16 @@ class HistoryStore:
             _VALUES_OF, {"series": list(series), "numbers": list(numbers)}
         ):
             found.setdefault(row, {})[number] = value
+        return found
+
+    def codes(
+        self, model_id: int, targets: Sequence[str], numbers: Sequence[int]
+    ) -> dict[str, dict[int, str]]:
+        """Return the digests of the code of some versions, by target and the version's number."""
+        given = {"model": model_id, "targets": list(targets), "numbers": list(numbers)}
+        found: dict[str, dict[int, str]] = {}
+        for target, number, code in self._session.execute(_CODES, given):
+            found.setdefault(target, {})[number] = code
         return found
 
     def example_batches(self, models: Sequence[int]) -> dict[int, int]:
