@@ -6,6 +6,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING
 
 import pytest
+from sqlalchemy import text
 
 from pt2hub.domain.people import Role
 from pt2hub.errors import CollectionRefused, ReindexDue
@@ -13,6 +14,7 @@ from pt2hub.server.blobs.memory import MemoryStorage
 from pt2hub.server.container import Container
 from pt2hub.server.db import engine as engines
 from pt2hub.server.db.queue import BuildQueue
+from pt2hub.server.db.stores.operations import journal_position
 from pt2hub.server.services.operations.journal_files import JournalFiles
 from support.postgres import CONSOLE, create_database, drop_database
 from support.promoted import ADMIN, MODEL, move, published
@@ -129,6 +131,19 @@ def test_a_batch_of_a_process_that_died_before_its_commit_is_the_databases_own(
     original.services.storage_acquaintance.check()
     assert original.services.storage_acquaintance.explain_reindex_due() is None
     assert files.last() == last + 2
+
+
+def test_a_server_that_does_not_show_its_identifier_still_writes_its_journal(
+    pair: tuple[Registry, Registry], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    original, copy = pair
+    monkeypatch.setattr(journal_position, "_DATABASE", text("SELECT 1/0"))
+    for _ in range(2):
+        published(original)
+        assert original.services.journal.write()
+    assert original.services.storage_acquaintance.explain_reindex_due() is None
+    copy.services.storage_acquaintance.check()
+    assert copy.services.storage_acquaintance.explain_reindex_due()
 
 
 def test_files_of_a_release_that_does_not_say_whose_they_are_are_no_other_databases(

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from sqlalchemy import text
+from sqlalchemy.exc import DBAPIError
 
 from pt2hub.domain.digests import digest_bytes
 from pt2hub.server.db.stores.operations.settings import SettingStore
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
 
 _SETTING = "journal_position"
 # A copy has the settings of its original: what tells them apart is where they live.
+_OID = text("SELECT oid FROM pg_database WHERE datname = current_database()")
 _DATABASE = text(
     "SELECT system_identifier || ':' || pg_database.oid FROM pg_control_system(), pg_database "
     "WHERE datname = current_database()"
@@ -57,8 +59,7 @@ class JournalPositionStore:
         if value is None:
             return None
         number, _, seed = value.partition(" ")
-        database = self._session.scalar(_DATABASE)
-        return JournalPosition(int(number), digest_bytes(f"{seed} {database}".encode())[-16:])
+        return JournalPosition(int(number), digest_bytes(f"{seed} {self._database()}".encode())[-16:])
 
     def advance(self, number: int) -> None:
         """Record that a batch was written; the next one carries another nonce."""
@@ -69,3 +70,11 @@ class JournalPositionStore:
         before, _, seed = (self._settings.get(_SETTING, lock=True) or "-1 ").partition(" ")
         if int(before) < number:
             self._settings.put(_SETTING, f"{number} {seed or secrets.token_hex(8)}")
+
+    def _database(self) -> str:
+        """Return what identifies the database; without the server's identifier where its operator does not show it."""
+        try:
+            with self._session.begin_nested():
+                return str(self._session.scalar(_DATABASE))
+        except DBAPIError:
+            return str(self._session.scalar(_OID))
