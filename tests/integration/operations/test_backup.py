@@ -133,6 +133,7 @@ def test_a_backup_of_an_older_schema_is_upgraded(
     migrations.require(empty_url)
     with open_container(newest, database_url=empty_url) as restored:
         assert restored.catalog.model("team/old").description == "Of the old schema."
+        restored.reindex.reindex()
         restored.journal.write()
     container.reindex.reindex()
     assert container.catalog.model("team/old").description == "Of the old schema."
@@ -246,8 +247,7 @@ def deleted_since(container: Container, config: ServerConfig, tmp_path: Path) ->
     container.builds.cancel(build, by=ADA)
     move(registry, 1, None)
     write_backup(config, str(tmp_path / "backup"))
-    move(registry, 3, 1)
-    move(registry, 2, 3)
+    move(registry, 2, 1)
     move(registry, 3, 2)
     container.builds.cancel(container.publish.version("audio/asr", 1).builds[0].id, by=ADA)
     container.deletion.version(MODEL, 1, by=ADA, reason="old")

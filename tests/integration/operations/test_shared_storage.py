@@ -15,6 +15,7 @@ from pt2hub.server.container import Container
 from pt2hub.server.db import engine as engines
 from pt2hub.server.db.queue import BuildQueue
 from pt2hub.server.db.stores.operations import journal_position
+from pt2hub.server.db.stores.operations.reindex_state import ReindexState
 from pt2hub.server.services.operations.journal_files import JournalFiles
 from support.postgres import CONSOLE, create_database, drop_database
 from support.promoted import ADMIN, MODEL, move, published
@@ -173,3 +174,21 @@ def test_a_storage_that_lists_late_gives_no_number_twice(
     assert JournalFiles(services.storage).read({})
     services.storage_acquaintance.check()
     assert services.storage_acquaintance.explain_reindex_due() is None
+
+
+def test_a_database_that_was_restored_for_a_trial_beside_its_server_writes_nothing_before_a_reindex(
+    pair: tuple[Registry, Registry],
+) -> None:
+    original, trial = pair
+    with trial.services._sessions.begin() as session:
+        ReindexState(session).require()
+    files = JournalFiles(original.services.storage)
+    last = files.last()
+    (role,) = trial.services.roles.assignments(ADMIN)
+    trial.services.roles.remove(role.id, by=ADMIN)
+    assert trial.services.journal.write() == 0
+    assert files.last() == last
+    promote_another(original)
+    trial.services.reindex.reindex(by=ADMIN)
+    assert trial.services.roles.assignments(ADMIN) == ()
+    assert trial.services.aliases.alias(MODEL, "prod").number == 2

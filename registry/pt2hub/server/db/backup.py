@@ -20,7 +20,11 @@ from psycopg import sql
 from pt2hub.errors import Conflict, InvalidInput, SchemaOlder
 from pt2hub.server.db import engine as engines
 from pt2hub.server.db import migrations
-from pt2hub.server.db.stores.operations.reindex_state import REINDEX_DUE, REINDEX_SETTING
+from pt2hub.server.db.stores.operations.reindex_state import (
+    REINDEX_DUE,
+    REINDEX_SETTING,
+    RESTORED_MARKS_SETTING,
+)
 from pt2hub.version import __version__
 
 if TYPE_CHECKING:
@@ -61,6 +65,10 @@ _DROPS = """
 """
 _AWAIT_REINDEX = """
     INSERT INTO server_settings (name, value) VALUES (%s, %s)
+    ON CONFLICT (name) DO UPDATE SET value = excluded.value, set_at = now()
+"""
+_NOTE_MARKS = """
+    INSERT INTO server_settings (name, value) SELECT %s, max(id) FROM journal_outbox HAVING max(id) IS NOT NULL
     ON CONFLICT (name) DO UPDATE SET value = excluded.value, set_at = now()
 """
 _SNAPSHOT = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
@@ -195,8 +203,11 @@ def _copy_in(connection: psycopg.Connection, archive: zipfile.ZipFile, backup: B
                 copy.write(data)
     for table in backup.tables:
         connection.execute(sql.SQL("ALTER TABLE {} ENABLE TRIGGER USER").format(sql.Identifier(table.name)))
-    if any(table.name == "server_settings" for table in backup.tables):
+    names = {table.name for table in backup.tables}
+    if "server_settings" in names:
         connection.execute(_AWAIT_REINDEX, [REINDEX_SETTING, REINDEX_DUE])
+    if names >= {"server_settings", "journal_outbox"}:
+        connection.execute(_NOTE_MARKS, [RESTORED_MARKS_SETTING])
     for sequence, value in backup.sequences.items():
         connection.execute("SELECT setval(quote_ident(%s)::regclass, %s)", [sequence, value])
 

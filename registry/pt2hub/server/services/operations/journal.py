@@ -33,34 +33,40 @@ class JournalService:
         self._sessions = sessions
         self._files = JournalFiles(storage)
 
-    def write(self) -> int:
+    def write(self, *, by_reindex: bool = False) -> int:
         """Write what is marked, and merge files where there are many.
 
         One process at a time writes. If it dies between the storage and its commit, the next one writes the same again.
+
+        Args:
+            by_reindex: Write although a reindex is due, for which everything else waits; but not what came with a backup.
 
         Returns:
             The number of entries written.
 
         Raises:
             DatabaseUnavailable: The database does not answer.
-            StorageUnavailable: The storage does not answer; the marks wait, as they do beside another database's files.
+            StorageUnavailable: The storage does not answer; the marks wait.
         """
         written = 0
-        while entries := self._write_batch():
+        while entries := self._write_batch(by_reindex=by_reindex):
             written += entries
             if self._files.count() > MAX_FILES:
                 self._merge()
         return written
 
     def check_writer(self) -> bool:
-        """Return whether this database may write; if another one wrote to the storage, it may not until a reindex.
+        """Return whether this database may write; require a reindex if another one wrote to the storage.
 
-        After the restore of a backup it may, although it does not know its own last files: what is removed between the restore
-        and the reindex must not come back.
+        While a reindex is due it may not, be it for that or since it is new or was restored from a backup: it may be a trial on the
+        storage of a server that goes on, and what it writes there keeps that one from publishing.
 
         Raises:
             StorageUnavailable: The storage does not answer.
         """
+        with self._sessions.begin() as session:
+            if ReindexState(session).is_due():
+                return False
         if self._position() is None:  # new, or of a release before
             last = self._files.last()
             with self._sessions.begin() as session:
@@ -69,10 +75,7 @@ class JournalService:
         if foreign is None:
             return True
         with self._sessions.begin() as session:
-            state = ReindexState(session)
-            if state.has_other_writer() or state.is_due():
-                return not state.has_other_writer()
-            state.require(other_writer=True)
+            ReindexState(session).require(other_writer=True)
         _log.error("another database writes to this storage", file=foreign.path, hint="pt2hub admin reindex")
         return False
 
@@ -125,13 +128,14 @@ class JournalService:
             except BadResponse as error:
                 _log.warning("the journal is not merged", error=str(error))
 
-    def _write_batch(self) -> int:
+    def _write_batch(self, *, by_reindex: bool) -> int:
         """Write some of what is marked; return the number of entries, 0 where there is nothing to write."""
-        if not self._has_marks() or not self.check_writer():
+        if not self._has_marks() or not (by_reindex or self.check_writer()):
             return 0
         with self._sessions.begin() as session:
             store, end = JournalStore(session), JournalPositionStore(session)
-            marks = store.marks(_BATCH) if store.hold() else []
+            after = ReindexState(session).restored_marks() if by_reindex else 0
+            marks = store.marks(_BATCH, after=after) if store.hold() else []
             position = end.get(lock=True)
             if not marks or position is None:
                 return 0

@@ -177,17 +177,17 @@ class ReindexService:
         }
 
     def _read_journal(self, damage: dict[str, str]) -> JournalIndex:
-        """Return the journal, from now on also with what another database wrote.
+        """Return the journal, from now on with what another database or a lost one wrote.
 
-        What was changed beside that one waits for its place behind it: it is written first, or what was removed would come back.
+        What was changed since waits for its place behind that: it is written first, or what was removed would come back.
         """
         files = JournalFiles(self._storage)
         last = files.last()
         with self._sessions.begin() as session:
-            has_waiting = ReindexState(session).has_other_writer()
+            is_due = ReindexState(session).is_due()
             JournalPositionStore(session).accept(last)
-        if has_waiting:
-            self._journal.write()
+        if is_due:
+            self._journal.write(by_reindex=True)
         return JournalIndex(self._sessions, files.read(damage))
 
     def _end(self, unreadable: Mapping[str, str], by: Actor, *, accept_losses: bool) -> None:

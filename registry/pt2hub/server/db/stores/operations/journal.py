@@ -157,10 +157,15 @@ class JournalStore:
         """
         self._session.execute(_ALIVE)
 
-    def marks(self, limit: int) -> list[tuple[int, str, tuple[Any, ...]]]:
-        """Return id, kind and key of the oldest marks."""
+    def marks(self, limit: int, *, after: int = 0) -> list[tuple[int, str, tuple[Any, ...]]]:
+        """Return id, kind and key of the oldest marks.
+
+        Args:
+            after: Only those with a larger id.
+        """
         rows = self._session.execute(
             select(SQLJournalMark.id, SQLJournalMark.kind, SQLJournalMark.key)
+            .where(SQLJournalMark.id > after)
             .order_by(SQLJournalMark.id)
             .limit(limit)
         )

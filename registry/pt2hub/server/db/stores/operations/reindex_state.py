@@ -13,6 +13,8 @@ REINDEX_SETTING = "reindex_unfinished"
 _RUNNING = "running"
 REINDEX_DUE = "restored"
 """The state of a database that was restored from a backup, or is new beside a storage that is not: it lacks rows."""
+RESTORED_MARKS_SETTING = "restored_marks"
+"""Id of the last mark of the journal that came with a backup: it is older than what the journal has."""
 _OTHER_WRITER = "other_writer"
 """The state of a database beside which another one writes to the storage."""
 _STORAGE_KNOWN = "storage_known"
@@ -53,6 +55,10 @@ class ReindexState:
     def know_storage(self) -> None:
         """Record that the database has what its storage has."""
         self._settings.put(_STORAGE_KNOWN, "yes")
+
+    def restored_marks(self) -> int:
+        """Return the id of the last mark that came with a backup; 0 without one."""
+        return int(self._settings.get(RESTORED_MARKS_SETTING) or 0)
 
     def has_ended(self) -> bool:
         """Return whether one has ended since the last one began and since a backup was restored."""
