@@ -16,7 +16,7 @@ from pt2hub.server.pages.installation import install
 from pt2hub.server.pages.publishing.version_search import compose_answer as compose_version_answer
 from pt2hub.server.pages.search import compose_search_answer
 from pt2hub.server.pages.usage import compose_usage_answer
-from pt2hub.server.views.attention import Attention, FailedBuild, IdleQueue, UnmeasuredVersion
+from pt2hub.server.views.attention import Attention, DamagedVersion, FailedBuild, IdleQueue, UnmeasuredVersion
 from pt2hub.server.views.overview import ModelOverview, Production, Regression, Totals, Trend
 from pt2hub.wire.performance import ChangeView, SeriesSummary
 from pt2hub.wire.responses import BuildPage, FoundVersions, ModelView, TargetView, VersionSummary
@@ -114,6 +114,19 @@ def test_each_thing_that_needs_somebody_is_a_line_and_the_worst_kind_comes_first
         "vision/net@4 is in production (prod) and not measured ",
     ]
     assert [need.tone for need in compose_needs(attention)] == ["bad", "bad", "bad", "warn", "warn"]
+
+
+def test_a_damaged_version_is_one_line_for_all_its_targets() -> None:
+    """One line for each artifact would hide the regressions below it."""
+    attention = Attention(
+        damaged=(DamagedVersion("vision/net", 4, (CPU, GPU), AT), DamagedVersion("vision/net", 5, (GPU,), AT))
+    )
+    lines = [f"{need.subject} {need.text} {need.target}{need.after}" for need in compose_needs(attention)]
+    assert lines == [
+        "vision/net@4 is damaged on the server for 2 targets : pt2hub admin heal mends it",
+        f"vision/net@5 is damaged on the server for {GPU}: pt2hub admin heal mends it",
+    ]
+    assert compose_answer(attention).text == "2 versions in production are damaged and cannot be pulled."
 
 
 def test_many_of_one_kind_hide_no_other() -> None:
