@@ -63,6 +63,7 @@ def test_its_artifact_is_said_to_be_deleted_and_all_of_it_can_be_accepted_again(
     for page in (f"/api/v1/artifacts/{manifest}", f"/artifacts/{manifest}"):
         answer = web.get(page)
         assert (answer.status_code, "leaked weights" in answer.get_data(as_text=True)) == (410, True)
+    assert f'href="/models/{MODEL}"' in web.get(f"/artifacts/{manifest}").get_data(as_text=True)
     deletion = served.services.deletion
     accepted = deletion.accept_version(MODEL, 1, reason="a false alarm", by=ADMIN)
     assert {digest_bytes(LEAKED), manifest} <= set(accepted)
