@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
@@ -318,5 +319,6 @@ def test_the_page_of_a_version_shows_its_lineage_as_lists(web: FlaskClient, fami
     assert f'href="/models/{MODEL}/versions/1"' in text
     assert 'href="https://huggingface.co/team/resnet18/tree/v1"' in text
     assert f'href="/models/{SECRET}/versions/1"' in text
+    assert re.search(r"distilled, recorded by \w+ <time", text)
     family.submit(model="a/alone")
     assert 'id="lineage"' not in web.get("/models/a/alone/versions/1").get_data(as_text=True)
