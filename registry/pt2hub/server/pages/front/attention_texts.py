@@ -142,10 +142,10 @@ def pick_needs(attention: Attention, most: int) -> list[Need]:
 def _damage(item: DamagedVersion) -> Need:
     team, _, name = item.model.partition("/")
     href = url_for("pages.version", team=team, name=name, number=item.number)
-    text = "is damaged on the server for"
+    text = "is damaged for"
     target = item.targets[0] if len(item.targets) == 1 else ""
     where = text if target else f"{text} {format_count(len(item.targets), 'target')}"
-    heal = ": pt2hub admin heal mends it"
+    heal = ": run pt2hub admin heal"
     return Need("bad", f"{item.model}@{item.number}", href, where, target, heal, item.at)
 
 
