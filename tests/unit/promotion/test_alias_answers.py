@@ -107,7 +107,12 @@ def test_production_stands_first_then_what_moved_last() -> None:
 def test_a_version_that_was_left_by_a_rollback_is_not_offered(
     versions: list[int | None], back: int | None
 ) -> None:
-    assert rollback_version(pairwise(versions)) == back
+    assert rollback_version(list(pairwise(versions))) == back
+
+
+def test_every_caller_replays_the_same_moves_however_many_it_has() -> None:
+    to_and_fro = [(None, 1), *pairwise([1, *([2, 3] * 100)])]
+    assert rollback_version(to_and_fro) == rollback_version(to_and_fro[-100:])
 
 
 def test_a_first_move_has_no_version_before_it() -> None:

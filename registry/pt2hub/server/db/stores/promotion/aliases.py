@@ -11,6 +11,7 @@ from sqlalchemy.dialects.postgresql import insert
 
 from pt2hub.domain.codec import encode
 from pt2hub.domain.principals import read_principal
+from pt2hub.domain.rollbacks import MAX_REPLAYED
 from pt2hub.server.db.schema import Alias as SQLAlias
 from pt2hub.server.db.schema import AliasMove as SQLAliasMove
 from pt2hub.server.db.schema import Model as SQLModel
@@ -146,12 +147,15 @@ class AliasStore:
         return [_move(row) for row in rows]
 
     def steps(self, model: str) -> dict[str, list[tuple[int | None, int | None]]]:
-        """Return the versions before and after the newest moves of each of a model's aliases, oldest first, by alias."""
+        """Return the versions before and after the newest moves of each of a model's aliases, oldest first, by alias.
+
+        As many as say where a rollback leads.
+        """
         moves = (
             select(SQLAliasMove.before, SQLAliasMove.after, SQLAliasMove.sequence)
             .where(SQLAliasMove.alias_id == SQLAlias.id)
             .order_by(SQLAliasMove.sequence.desc())
-            .limit(MAX_MOVES)
+            .limit(MAX_REPLAYED)
             .lateral()
         )
         rows = self._session.execute(
