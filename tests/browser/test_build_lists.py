@@ -129,3 +129,12 @@ def test_the_columns_of_models_stay_whatever_their_rows_say(page: Page) -> None:
     assert page.locator(".models tbody tr").count()
     assert len(before) == 7
     assert page.evaluate(heads) == before
+
+
+def test_the_columns_of_targets_stay_whatever_their_rows_say(page: Page) -> None:
+    heads = "() => [...document.querySelectorAll('.all-targets thead th')].map(head => head.getBoundingClientRect().x)"
+    page.goto("/targets")
+    before = page.evaluate(heads)
+    page.evaluate("() => document.querySelectorAll('.all-targets tbody tr').forEach(row => row.remove())")
+    assert len(before) == 7
+    assert page.evaluate(heads) == before

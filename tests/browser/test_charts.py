@@ -223,3 +223,18 @@ def test_without_scripts_a_table_has_the_points_and_a_form_compares(plain_page: 
         plain_page.get_by_role("checkbox", name=f"Select version {number} ").check()
     plain_page.get_by_role("button", name="Compare selected").click()
     assert f"before={MODEL}@{COUNT - 1}" in plain_page.url.replace("%2F", "/").replace("%40", "@")
+
+
+def test_the_first_panel_stays_as_it_is_while_the_others_arrive(page: Page) -> None:
+    """The page of a model arrives in parts on a slow network."""
+    shape = """() => { const {x, y, width, height} = document.querySelector(".latest li").getBoundingClientRect();
+        return [x, y, width, height]; }"""
+    page.set_viewport_size({"width": 1900, "height": 900})
+    for model in ("demo-vision/resnet50-classifier", "demo-ranking/two-tower-items"):
+        page.goto(f"/models/{model}/performance")
+        before = page.evaluate(shape)
+        assert page.locator(".latest li").count() > 1
+        page.evaluate(
+            "() => document.querySelectorAll('.latest li:not(:first-child)').forEach(one => one.remove())"
+        )
+        assert page.evaluate(shape)[:3] == before[:3]

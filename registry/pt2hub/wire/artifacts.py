@@ -110,6 +110,11 @@ class DamagedPart:
     problem: str
     found_at: str
 
+    @property
+    def is_needed(self) -> bool:
+        """Whether the artifact cannot be pulled without it."""
+        return self.part != "referrer"
+
 
 @dataclass(frozen=True, slots=True, repr=False)
 class ArtifactView(Renderable):

@@ -63,6 +63,40 @@ def test_damage_of_a_referrer_is_listed_and_does_not_make_the_artifact_damaged(r
     assert not registry.services.resolve.resolve(MODEL).artifacts[0].damaged
 
 
+def test_pages_say_that_an_artifact_cannot_be_pulled_only_where_that_is_so(
+    web: FlaskClient, served: Registry
+) -> None:
+    digest = served.published(served.submit())
+    view = served.services.resolve.artifact(digest)
+    artifact, version = f"/artifacts/{digest}", f"/models/{MODEL}/versions/1"
+
+    def texts() -> tuple[str, str]:
+        return (web.get(artifact).get_data(as_text=True), web.get(version).get_data(as_text=True))
+
+    spoil(served, StorageKey.manifest(view.referrers[0].digest))
+    of_artifact, of_version = texts()
+    assert "It can be pulled, but a document about it is damaged on the server." in of_artifact
+    assert "Download model.pt2" in of_artifact
+    assert "cannot be pulled" not in of_artifact + of_version
+    spoil(served, StorageKey.blob(view.code))
+    of_artifact, of_version = texts()
+    assert "Damaged on the server: it cannot be pulled." in of_artifact
+    assert "it has other bytes, found" in of_artifact
+    assert "Download model.pt2" not in of_artifact, "it leads to an error"
+    assert '<span class="state state-failed">damaged</span></h1>' in of_version
+
+
+def test_a_single_file_of_missing_weights_is_damaged_and_not_unknown(
+    web: FlaskClient, served: Registry
+) -> None:
+    digest = served.published(served.submit())
+    weights = StorageKey.blob(served.services.resolve.artifact(digest).weights)
+    served.services.storage.remove([weights.at(1)])
+    answer = web.get(f"/api/v1/artifacts/{digest}/model.pt2")
+    assert answer.get_json()["code"] == "blob_damaged"
+    assert "pt2hub admin heal" in answer.get_json()["hint"]
+
+
 def test_damage_of_an_attached_file_holds_up_a_move_and_that_of_a_referrer_does_not(
     registry: Registry,
 ) -> None:

@@ -40,6 +40,18 @@ def test_a_short_run_of_the_code_of_the_version_before_is_the_same(registry: Reg
     assert registry.services.comparisons.events(model=MODEL).events == ()
 
 
+def test_the_page_of_the_model_does_not_call_it_slower(registry: Registry) -> None:
+    for number, value in ((1, 10.0), (2, 15.0), (3, 15.0)):
+        changes = {"code": b"other code"} if number == 3 else {}
+        measured(
+            registry, published(registry, number, **changes), latency(value, batch=2), run=Run(day=number)
+        )
+
+    speeds = registry.services.performance.main_speeds(MODEL, 1, [1, 2, 3])
+    assert speeds is not None
+    assert [speeds.outcome(number, 1) for number in (2, 3)] == ["same", "worse"]
+
+
 def test_it_is_the_same_on_another_machine_too(registry: Registry) -> None:
     one, other = published(registry, 1), published(registry, 2)
     measured(registry, one, latency(10.0, 10.1, 9.9))
@@ -120,6 +132,9 @@ def test_code_that_calls_by_name_what_may_have_changed_is_not(
         measured(registry, publication.manifest.digest, latency(figure), run=Run(day=number))
 
     assert (compared(registry).method == "code") is said
+    speeds = registry.services.performance.main_speeds(MODEL, 1, [1, 2])
+    assert speeds is not None
+    assert speeds.has_same_code(2, 1) is said, "the pages of the model have the same rule"
 
 
 def test_processes_of_both_say_more_than_the_code(registry: Registry) -> None:

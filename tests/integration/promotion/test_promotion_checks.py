@@ -238,7 +238,7 @@ def test_more_is_better_of_some_metrics_and_sizes_have_no_noise(registry: Regist
     policy(registry, {"metric": "throughput", "max_worse": 0.2}, {"metric": "package_bytes", "max_worse": 0})
     move(registry, 1, None)
     error = refused(registry, 2, 1)
-    assert f"{MODEL}@prod stays on 1: 2 checks of its policy refuse version 2" in error.message
+    assert f"{MODEL}@prod stays on 1: 2 checks refuse version 2" in error.message
     assert [item.path for item in error.details] == ["checks[0]", "checks[1]"]
     assert "25 % worse" in error.details[0].message  # four fifths: a quarter longer for the same work
     assert "0.2 % worse in 2 than in 1 (978.5 KiB, was 976.6 KiB)" in error.details[1].message

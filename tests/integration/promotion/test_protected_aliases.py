@@ -259,7 +259,7 @@ def test_protection_and_performance_are_told_together(registry: Registry) -> Non
     ]
     assert preview.checks[-1].found == "30 % worse (13 ms, was 10 ms)"
     assert preview.checks[-1].needed == "at most 5 % worse"
-    assert "2 checks of its policy refuse version 2" in refused(registry, 2, 1).message
+    assert "2 checks refuse version 2" in refused(registry, 2, 1).message
 
 
 @pytest.mark.parametrize(

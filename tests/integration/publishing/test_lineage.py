@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
@@ -312,11 +313,18 @@ def test_lineage_is_read_and_changed_from_a_shell_and_from_python(
     assert [one.parent for one in version.derived_from] == [f"{MODEL}@1", HUB]
 
 
-def test_the_page_of_a_version_shows_its_lineage_as_lists(web: FlaskClient, family: Registry) -> None:
-    text = web.get(f"/models/{STUDENT}/versions/1").get_data(as_text=True)
+def test_the_page_of_a_version_shows_its_lineage_as_lists(signed_in: FlaskClient, family: Registry) -> None:
+    text = signed_in.get(f"/models/{STUDENT}/versions/1").get_data(as_text=True)
     assert 'aria-labelledby="ancestors"' in text
     assert f'href="/models/{MODEL}/versions/1"' in text
     assert 'href="https://huggingface.co/team/resnet18/tree/v1"' in text
     assert f'href="/models/{SECRET}/versions/1"' in text
+    assert re.search(r"distilled, recorded by \w+ <time", text)
     family.submit(model="a/alone")
-    assert 'id="lineage"' not in web.get("/models/a/alone/versions/1").get_data(as_text=True)
+    own = {"relation": "other", "parent": f"{STUDENT}@1"}
+    refused = signed_in.post(
+        f"/models/{STUDENT}/versions/1/lineage", data=own, headers={"Sec-Fetch-Site": "same-origin"}
+    )
+    assert refused.status_code == 409
+    assert "add[0]" not in refused.get_data(as_text=True), "the form has no such field"
+    assert 'id="lineage"' not in signed_in.get("/models/a/alone/versions/1").get_data(as_text=True)

@@ -228,15 +228,15 @@ def test_what_is_damaged_in_production_needs_somebody_first(web: FlaskClient, se
     served.services.aliases.move(MODEL, "prod", 1, expected=None, reason="first", by=Actor("t"))
     page = "/models/vision/resnet18/versions/1"
     assert "Production is fine" in web.get("/").get_data(as_text=True)
-    for digest, found in ((digest_bytes(b"code 2"), []), (digest_bytes(b"code 1"), [(MODEL, 1, V4)])):
+    for digest, found in ((digest_bytes(b"code 2"), []), (digest_bytes(b"code 1"), [(MODEL, 1, (V4,))])):
         key = StorageKey.blob(digest)
         served.services.storage.remove([key.at(1)])
         assert served.services.damage.check_key(key, by="scrub")
         damaged = served.services.overview.attention().damaged
-        assert [(item.model, item.number, item.target) for item in damaged] == found
+        assert [(item.model, item.number, item.targets) for item in damaged] == found
     front = web.get("/").get_data(as_text=True)
     assert "1 version in production is damaged and cannot be pulled" in front
-    assert "pt2hub admin heal mends it" in front
+    assert "is damaged for" in front
     assert "Damaged on the server: it cannot be pulled until" in web.get(page).get_data(as_text=True)
     for place in (MODEL, f"{MODEL}/aliases/prod"):
         shown = web.get(f"/models/{place}").get_data(as_text=True)

@@ -63,6 +63,13 @@ def test_its_artifact_is_said_to_be_deleted_and_all_of_it_can_be_accepted_again(
     for page in (f"/api/v1/artifacts/{manifest}", f"/artifacts/{manifest}"):
         answer = web.get(page)
         assert (answer.status_code, "leaked weights" in answer.get_data(as_text=True)) == (410, True)
+    assert f'href="/models/{MODEL}"' in web.get(f"/artifacts/{manifest}").get_data(as_text=True)
+    for typed, page in ((manifest, f"/artifacts/{manifest}"), (f"{MODEL}@1", f"/models/{MODEL}/versions/1")):
+        answer = web.get("/search", query_string={"q": typed})
+        assert (answer.status_code, answer.headers.get("Location")) == (302, page)
+    limit_reading(Readable(("nobody/*",)))
+    assert not any(map(served.services.search.is_deleted, (manifest, f"{MODEL}@1")))
+    limit_reading(EVERYTHING)
     deletion = served.services.deletion
     accepted = deletion.accept_version(MODEL, 1, reason="a false alarm", by=ADMIN)
     assert {digest_bytes(LEAKED), manifest} <= set(accepted)

@@ -68,7 +68,7 @@ def test_what_is_not_measured_or_damaged_says_so() -> None:
     assert said(replace(waiting, latency=None))[1].startswith("Waiting to be measured, verified")
     lost = DamagedPart("code", DIGEST, "digest", "2026-11-22T10:00:00Z")
     tone, text = said(waiting, "passed", lost)
-    assert (tone, text[:22]) == ("bad", "Damaged on the server.")
+    assert (tone, text[:43]) == ("bad", "Damaged on the server: it cannot be pulled.")
 
 
 def test_a_view_that_is_not_there_names_those_that_are() -> None:

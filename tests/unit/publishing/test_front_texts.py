@@ -13,10 +13,11 @@ from pt2hub.server.pages.builds.list_answers import compose_list_answer, compose
 from pt2hub.server.pages.front.attention_texts import compose_answer, compose_needs, pick_needs
 from pt2hub.server.pages.front.model_rows import row_of
 from pt2hub.server.pages.installation import install
+from pt2hub.server.pages.publishing.version_search import VersionQuery
 from pt2hub.server.pages.publishing.version_search import compose_answer as compose_version_answer
 from pt2hub.server.pages.search import compose_search_answer
 from pt2hub.server.pages.usage import compose_usage_answer
-from pt2hub.server.views.attention import Attention, FailedBuild, IdleQueue, UnmeasuredVersion
+from pt2hub.server.views.attention import Attention, DamagedVersion, FailedBuild, IdleQueue, UnmeasuredVersion
 from pt2hub.server.views.overview import ModelOverview, Production, Regression, Totals, Trend
 from pt2hub.wire.performance import ChangeView, SeriesSummary
 from pt2hub.wire.responses import BuildPage, FoundVersions, ModelView, TargetView, VersionSummary
@@ -114,6 +115,27 @@ def test_each_thing_that_needs_somebody_is_a_line_and_the_worst_kind_comes_first
         "vision/net@4 is in production (prod) and not measured ",
     ]
     assert [need.tone for need in compose_needs(attention)] == ["bad", "bad", "bad", "warn", "warn"]
+
+
+def test_labels_that_were_searched_for_come_first() -> None:
+    """A row shows three, and a search for an owner did not show the owner."""
+    labels = {"data": "x", "git.branch": "main", "owner": "search", "run": "y"}
+    query = VersionQuery(q="owner=search since=7d", label="run")
+    assert [key for key, _ in query.order_labels(labels)] == ["owner", "run", "data", "git.branch"]
+    assert list(VersionQuery(q='owner="x').order_labels(labels)) == list(labels.items())
+
+
+def test_a_damaged_version_is_one_line_for_all_its_targets() -> None:
+    """One line for each artifact would hide the regressions below it."""
+    attention = Attention(
+        damaged=(DamagedVersion("vision/net", 4, (CPU, GPU), AT), DamagedVersion("vision/net", 5, (GPU,), AT))
+    )
+    lines = [f"{need.subject} {need.text} {need.target}{need.after}" for need in compose_needs(attention)]
+    assert lines == [
+        "vision/net@4 is damaged for 2 targets : run pt2hub admin heal",
+        f"vision/net@5 is damaged for {GPU}: run pt2hub admin heal",
+    ]
+    assert compose_answer(attention).text == "2 versions in production are damaged and cannot be pulled."
 
 
 def test_many_of_one_kind_hide_no_other() -> None:

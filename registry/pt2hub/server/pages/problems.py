@@ -12,7 +12,7 @@ from werkzeug.exceptions import HTTPException
 from werkzeug.exceptions import NotFound as HTTPNotFound
 
 from pt2hub.domain.names import MODEL_PATTERN
-from pt2hub.errors import NotFound, Pt2hubError, UsageError
+from pt2hub.errors import Deleted, NotFound, Pt2hubError, UsageError
 from pt2hub.server.api.context import PAGES, container
 from pt2hub.server.api.problems import RETRY_SECONDS, problem, register, status_of
 from pt2hub.server.api.visitors import visitor
@@ -124,6 +124,11 @@ def _identify_visitor() -> None:
 def _links(error: Pt2hubError) -> list[Link]:
     """Return links to pages that may have been meant, most likely first."""
     suggestions = [link for name in error.context.get("suggestions", ()) for link in _model_link(name)]
+    if isinstance(error, Deleted) and error.where in (
+        "artifact",
+        "build",
+    ):  # the address does not name the model
+        return _model_link(error.context.get("model", ""))
     if request.routing_exception or request.endpoint == "pages.team":
         return [*suggestions, *_search_link()]
     arguments: dict[str, Any] = request.view_args or {}

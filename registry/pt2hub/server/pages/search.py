@@ -51,6 +51,8 @@ def search() -> Response | WerkzeugResponse:
         return redirect(hit_href(exact[0]))
     if len(hits) == 1 and hits[0].kind in _BY_ID:
         return redirect(hit_href(hits[0]))
+    if not hits and (deleted := _deleted_href(typed)):
+        return redirect(deleted)
     if not hits and _are_conditions(typed):
         return redirect(url_for("pages.versions", q=typed))
     return page(
@@ -66,6 +68,17 @@ def search() -> Response | WerkzeugResponse:
         if sum(hit.kind == "model" for hit in hits) == _PER_KIND
         else None,
     )
+
+
+def _deleted_href(typed: str) -> str | None:
+    """Return the address of a deleted version or artifact that a text names whole: its page says who deleted it and why."""
+    if not container().search.is_deleted(typed):
+        return None
+    model, _, number = typed.partition("@")
+    team, _, name = model.partition("/")
+    if name:
+        return url_for("pages.version", team=team, name=name, number=int(number))
+    return url_for("pages.artifact", digest=typed)
 
 
 def _are_conditions(typed: str) -> bool:

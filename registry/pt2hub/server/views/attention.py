@@ -14,15 +14,16 @@ MAX_COUNTED = 1000
 
 @dataclass(frozen=True, slots=True)
 class DamagedVersion:
-    """An artifact in production that cannot be pulled, since a blob of it is damaged.
+    """A version in production that cannot be pulled for some targets, since blobs of its artifacts are damaged.
 
     Attributes:
+        targets: Those targets, in the order of their names.
         at: When the damage was found, ISO 8601, UTC, as all times here.
     """
 
     model: str
     number: int
-    target: str
+    targets: tuple[str, ...]
     at: str
 
 

@@ -21,7 +21,8 @@ class VersionSpeeds:
         limit: Logarithm of the largest ratio that may be noise; more than that in noisy series.
         history: Number and latency of the last versions, oldest first.
         change: The newest flagged change among those versions; None if there is none.
-        codes: Digest of the code by version number; versions without an artifact are missing.
+        codes: What identifies the code by version number (`ComparableMeasurement.built`): its digest, what it calls by name, and the
+            toolchain; empty where that is unknown. Versions without an artifact are missing.
     """
 
     series: int
@@ -56,7 +57,7 @@ class VersionSpeeds:
         if self.change and (number, before) == (self.change.number, self.change.before):
             return False
         ratio, code = self.ratio(number, before) or math.inf, self.codes.get(number)
-        is_same = code is not None and code == self.codes.get(before)
+        is_same = bool(code) and code == self.codes.get(before)
         return is_same and 1 / SAME_CODE_FACTOR < ratio < SAME_CODE_FACTOR
 
     def outcome(self, number: int, before: int) -> str:

@@ -39,8 +39,12 @@ def answer_artifact(
     facts = [_speed(found.latency, view), _proof(report), format_bytes(view.single_file_bytes)]
     text = ", ".join(facts)
     text = f"{text[:1].upper()}{text[1:]}; {_place(view)}."
-    if damaged:
-        return ArtifactAnswer("bad", f"Damaged on the server. {text}")
+    if any(item.is_needed for item in damaged):
+        return ArtifactAnswer("bad", f"Damaged on the server: it cannot be pulled. {text}")
+    if damaged:  # by resolution and by promotion checks, the artifact is intact
+        return ArtifactAnswer(
+            "warn", f"{text} It can be pulled, but a document about it is damaged on the server."
+        )
     return ArtifactAnswer("good" if report.result == "passed" else "warn", text)
 
 

@@ -81,7 +81,7 @@ def compose_answer(
 
 
 def _clauses(attention: Attention) -> Iterator[str]:
-    if damaged := len({(item.model, item.number) for item in attention.damaged}):
+    if damaged := len(attention.damaged):
         yield f"{_bounded(damaged, 'version')} in production {'is' if damaged == 1 else 'are'} damaged and cannot be pulled"
     slower = sum(item.metric == _LATENCY for item in attention.regressions)
     other = len(attention.regressions) - slower
@@ -142,16 +142,11 @@ def pick_needs(attention: Attention, most: int) -> list[Need]:
 def _damage(item: DamagedVersion) -> Need:
     team, _, name = item.model.partition("/")
     href = url_for("pages.version", team=team, name=name, number=item.number)
-    after = ": pt2hub admin heal mends it"
-    return Need(
-        "bad",
-        f"{item.model}@{item.number}",
-        href,
-        "is damaged on the server for",
-        item.target,
-        after,
-        item.at,
-    )
+    text = "is damaged for"
+    target = item.targets[0] if len(item.targets) == 1 else ""
+    where = text if target else f"{text} {format_count(len(item.targets), 'target')}"
+    heal = ": run pt2hub admin heal"
+    return Need("bad", f"{item.model}@{item.number}", href, where, target, heal, item.at)
 
 
 def _regression(item: Regression) -> Need:

@@ -40,7 +40,11 @@ def add_derivation(team: str, name: str, number: int) -> Response | WerkzeugResp
             relations=list(Relation),
             relation=relation,
             parent=parent,
-            error=error,
+            error=type(error)(
+                error.message, where="From", hint=error.hint, details=error.details, context=error.context
+            )
+            if error.where == "add[0]"  # the form has one parent, under another name
+            else error,
         )
     there = url_for("pages.version", team=team, name=name, number=number, done="derived")
     return redirect(there, HTTPStatus.SEE_OTHER)

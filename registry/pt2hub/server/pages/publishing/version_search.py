@@ -22,7 +22,7 @@ from pt2hub.server.pages.templates import page
 from pt2hub.wire.responses import FoundVersions
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
     from typing import Any
 
     from flask import Response
@@ -101,6 +101,14 @@ class VersionQuery(BaseModel):
             details=error.details,
             context=error.context,
         )
+
+    def order_labels(self, labels: Mapping[str, str]) -> list[tuple[str, str]]:
+        """Return labels with those first that were searched for: a row has room for few."""
+        try:
+            keys = {condition.partition("=")[0] for condition in self.conditions()}
+        except InvalidInput:
+            keys = set()
+        return sorted(labels.items(), key=lambda item: item[0] not in keys)
 
     @property
     def words(self) -> str:

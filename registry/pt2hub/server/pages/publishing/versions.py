@@ -105,6 +105,11 @@ class Row:
     damaged: tuple[DamagedPart, ...] = ()
 
     @property
+    def is_damaged(self) -> bool:
+        """Whether its artifact cannot be pulled."""
+        return any(part.is_needed for part in self.damaged)
+
+    @property
     def batch(self) -> int | None:
         """Batch size of its artifact's latency; None where there is none."""
         latency = self.artifact.latency if self.artifact else None
@@ -141,7 +146,7 @@ def _read(team: str, name: str, number: int) -> dict[str, Any]:
     standing, overview = _standing(view, aliases, below)
     speeds = {row.target: row for row in overview.rows} if overview else {}
     qualities = overview.first.evaluations if overview else ()
-    standing = replace(standing, damaged=tuple(row.build.target for row in rows if row.damaged))
+    standing = replace(standing, damaged=tuple(row.build.target for row in rows if row.is_damaged))
     return {
         "view": view,
         "labels": show_labels({label.key: label.value for label in view.labels}),

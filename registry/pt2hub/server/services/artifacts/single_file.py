@@ -135,7 +135,10 @@ class SingleFileService:
         stored = self._storage.size(StorageKey.blob(layer.digest))
         if stored is None:
             raise NotFound(
-                "A layer of the artifact is missing from storage.", where=layer.digest, hint=_REPORT
+                "A layer of the artifact is missing from storage.",
+                where=layer.digest,
+                hint=_REPORT,
+                context={"kind": "blobs"},  # whoever answers says if it is known to be damaged
             )
         if stored != layer.size:
             raise CorruptArchive(

@@ -116,7 +116,7 @@ class PolicyDecision:
         return PromotionCheckFailed(
             f"{_stays(move)}: {refused[0].message}"
             if len(refused) == 1
-            else f"{_stays(move)}: {len(refused)} checks of its policy refuse version {move.after}",
+            else f"{_stays(move)}: {len(refused)} checks refuse version {move.after}",
             where="policy",
             hint=_hint(move, refused, jobs),
             details=details if len(refused) > 1 else (),

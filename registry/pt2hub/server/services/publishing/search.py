@@ -6,11 +6,15 @@ import re
 from typing import TYPE_CHECKING
 
 from pt2hub.domain.builds import BuildKind
+from pt2hub.domain.digests import DIGEST_PATTERN
 from pt2hub.domain.names import Reference
 from pt2hub.errors import InvalidInput
 from pt2hub.rendering.targets import short_target
+from pt2hub.server.db.reading import readable
 from pt2hub.server.db.stores.publishing.catalog import CatalogStore
 from pt2hub.server.db.stores.publishing.search import SearchStore
+from pt2hub.server.db.stores.retention.tombstones import TombstoneStore
+from pt2hub.server.services.not_found import deleted_artifact
 from pt2hub.wire.search import SearchHit, SearchResults
 
 if TYPE_CHECKING:
@@ -64,6 +68,19 @@ class SearchService:
                 *_owners(store, wanted, limit),
             )
         return SearchResults(hits)
+
+    def is_deleted(self, typed: str) -> bool:
+        """Return whether a text names a deleted version, `team/name@3`, or artifact, by its whole digest, that may be read."""
+        with self._sessions.begin() as session:
+            if re.fullmatch(DIGEST_PATTERN, typed):
+                return deleted_artifact(session, typed) is not None
+            try:
+                wanted = Reference.parse(typed)
+            except InvalidInput:
+                return False
+            if wanted.number is None or not readable().covers(wanted.model):
+                return False
+            return TombstoneStore(session).version(wanted.model, wanted.number) is not None
 
 
 def _models(session: Session, wanted: str, limit: int) -> Iterator[SearchHit]:

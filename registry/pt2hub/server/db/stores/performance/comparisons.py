@@ -30,7 +30,7 @@ _MOST_PAIRS = 2000
 _MOST_AGAIN = 100
 """Newest repeated measurements of a series that determine the spread between runs."""
 # As `ProgramKey.binds_kernels_with`: code calls foreign operators by name, and the key identifies their content.
-_BUILT = f"""CASE
+BUILT = f"""CASE
         WHEN coalesce((a.provenance ->> 'key_schema')::int, 1) >= {KEY_SCHEMA} AND a.provenance ->> 'never_reused' IS NULL
         THEN concat_ws(
             ' ', a.code, CASE WHEN coalesce(a.provenance -> 'operators', '[]') <> '[]' THEN a.program_key END,
@@ -39,7 +39,7 @@ _BUILT = f"""CASE
 _FIGURES = f"""
     SELECT p.artifact, p.series_id AS series, p.number, p.value AS typical, s.metric, s.unit, s.batch, s.class_digest,
         m.value, m.replicates, m.run, m.measured_at, e.fields,
-        {_BUILT} AS built
+        {BUILT} AS built
     FROM series_points AS p
     JOIN series AS s ON s.id = p.series_id
     JOIN LATERAL (

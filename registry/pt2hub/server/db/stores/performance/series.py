@@ -20,6 +20,7 @@ from pt2hub.server.db.schema import Artifact as SQLArtifact
 from pt2hub.server.db.schema import Build as SQLBuild
 from pt2hub.server.db.schema import Model as SQLModel
 from pt2hub.server.db.schema import Version as SQLVersion
+from pt2hub.server.db.stores.performance.comparisons import BUILT
 from pt2hub.server.db.stores.values import stamp
 from pt2hub.wire.performance import ChangeView, PointView
 
@@ -76,12 +77,12 @@ _VALUES_OF = text("""
     SELECT series_id, number, value FROM series_points
     WHERE series_id = ANY(CAST(:series AS bigint[])) AND number = ANY(CAST(:numbers AS integer[]))
 """)
-_CODES = text("""
-    SELECT builds.target, versions.number, artifacts.code FROM versions
-    JOIN builds ON builds.version_id = versions.id JOIN artifacts ON artifacts.build_id = builds.id
+_CODES = text(f"""
+    SELECT builds.target, versions.number, {BUILT} AS code FROM versions
+    JOIN builds ON builds.version_id = versions.id JOIN artifacts AS a ON a.build_id = builds.id
     WHERE versions.model_id = :model AND versions.number = ANY(CAST(:numbers AS integer[]))
     AND builds.target = ANY(CAST(:targets AS text[]))
-""")
+""")  # noqa: S608  # a text of our own
 # If a version has two events, the change point comes first, as in `pt2hub history`.
 _LAST_CHANGES = text("""
     SELECT given.id, event.number, event.before, event.outcome, event.ratio, event.kind, event.method
@@ -300,7 +301,7 @@ class HistoryStore:
     def codes(
         self, model_id: int, targets: Sequence[str], numbers: Sequence[int]
     ) -> dict[str, dict[int, str]]:
-        """Return the digests of the code of some versions, by target and the version's number."""
+        """Return what identifies the code of some versions, by target and the version's number; empty where it is unknown."""
         given = {"model": model_id, "targets": list(targets), "numbers": list(numbers)}
         found: dict[str, dict[int, str]] = {}
         for target, number, code in self._session.execute(_CODES, given):

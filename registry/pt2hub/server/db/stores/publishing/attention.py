@@ -100,7 +100,7 @@ _UNMEASURED = text(f"""
     ORDER BY newest.version_id DESC, length(newest.name), newest.name
 """)  # noqa: S608  # of constants
 _DAMAGED = text(f"""
-    SELECT models.name, versions.number, builds.target, max(damage.found_at) AS at
+    SELECT models.name, versions.number, array_agg(DISTINCT builds.target) AS targets, max(damage.found_at) AS at
     FROM blob_damage AS damage JOIN blobs USING (kind, digest)
     JOIN blob_references AS needed USING (kind, digest)
     JOIN artifacts ON starts_with(needed.owner, 'artifact:') AND artifacts.digest = substr(needed.owner, 10)
@@ -108,7 +108,7 @@ _DAMAGED = text(f"""
     JOIN models ON models.id = versions.model_id
     WHERE blobs.state = 'damaged' AND {_NAMED}
         AND EXISTS (SELECT FROM aliases WHERE aliases.version_id = versions.id AND {IS_PRODUCTION})
-    GROUP BY models.name, versions.number, builds.target ORDER BY at, models.name, builds.target LIMIT :most
+    GROUP BY models.name, versions.number ORDER BY at, models.name, versions.number LIMIT :most
 """)  # noqa: S608  # of constants
 _HAS_PRODUCTION = text(f"""
     SELECT EXISTS (
@@ -136,9 +136,9 @@ class AttentionStore:
         }
 
     def damaged(self) -> tuple[DamagedVersion, ...]:
-        """Return the artifacts in production that cannot be pulled, the longest known first."""
+        """Return the versions in production with artifacts that cannot be pulled, the longest known first."""
         rows = self._session.execute(_DAMAGED, self._given)
-        return tuple(DamagedVersion(row.name, row.number, row.target, stamp(row.at)) for row in rows)
+        return tuple(DamagedVersion(row.name, row.number, tuple(row.targets), stamp(row.at)) for row in rows)
 
     def regressions(self) -> tuple[Regression, ...]:
         """Return the worst regression of each model in production, the worst first."""
