@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from sqlalchemy import text
+from sqlalchemy.exc import OperationalError
 
 from pt2hub.domain.people import Role
 from pt2hub.errors import CollectionRefused, ReindexDue
@@ -16,6 +17,8 @@ from pt2hub.server.db import engine as engines
 from pt2hub.server.db.queue import BuildQueue
 from pt2hub.server.db.stores.operations import journal_position
 from pt2hub.server.db.stores.operations.reindex_state import ReindexState
+from pt2hub.server.db.stores.operations.settings import SettingStore
+from pt2hub.server.services.operations.document_scrub import DocumentScrub
 from pt2hub.server.services.operations.journal_files import JournalFiles
 from support.postgres import CONSOLE, create_database, drop_database
 from support.promoted import ADMIN, MODEL, move, published
@@ -138,7 +141,7 @@ def test_a_server_that_does_not_show_its_identifier_still_writes_its_journal(
     pair: tuple[Registry, Registry], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     original, copy = pair
-    monkeypatch.setattr(journal_position, "_DATABASE", text("SELECT 1/0"))
+    monkeypatch.setattr(journal_position, "_DATABASE", text("SELECT hidden"))
     for _ in range(2):
         published(original)
         assert original.services.journal.write()
@@ -192,3 +195,85 @@ def test_a_database_that_was_restored_for_a_trial_beside_its_server_writes_nothi
     trial.services.reindex.reindex(by=ADMIN)
     assert trial.services.roles.assignments(ADMIN) == ()
     assert trial.services.aliases.alias(MODEL, "prod").number == 2
+
+
+def test_a_database_that_was_restored_for_a_trial_leaves_no_tombstones_before_a_reindex(
+    pair: tuple[Registry, Registry],
+) -> None:
+    original, trial = pair
+    with trial.services._sessions.begin() as session:
+        ReindexState(session).require()
+    trial.services.aliases.remove(MODEL, "prod", expected=1, reason="a trial", by=ADMIN)
+    trial.services.deletion.model(MODEL, by=ADMIN, reason="a trial")
+    trial.services.tombstones.write()
+    assert original.services.reindex.reindex(by=ADMIN)["deleted"] == []
+    trial.services.reindex.reindex(by=ADMIN)
+    trial.services.tombstones.write()
+    assert list(trial.services.storage.keys("tombstones"))
+
+
+def test_a_collection_stops_where_another_database_is_noticed_meanwhile(
+    pair: tuple[Registry, Registry],
+) -> None:
+    original, copy = pair
+    copy.services.aliases.remove(MODEL, "prod", expected=1, reason="a trial on the copy", by=ADMIN)
+    copy.services.deletion.model(MODEL, by=ADMIN, reason="a trial on the copy")
+
+    def notice(_: object) -> None:
+        with copy.services._sessions.begin() as session:
+            ReindexState(session).require(other_writer=True)
+
+    report = copy.services.collector.collect(grace=timedelta(), on_progress=notice)
+    assert (report.removed, report.orphans) == (0, 0)
+    assert original.services.storage_check.check().counts == {}
+
+
+def test_a_process_that_starts_late_takes_back_no_batch_of_another_one(
+    pair: tuple[Registry, Registry], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    original, _ = pair
+    with original.services._sessions.begin() as session:
+        SettingStore(session).remove("journal_position")  # as after an upgrade
+    published(original)
+    journal, draw = original.services.journal, journal_position.secrets.token_hex
+
+    def draw_late(size: int) -> str:
+        monkeypatch.setattr(journal_position.secrets, "token_hex", draw)
+        assert journal.write(), "another process starts, and writes"
+        return draw(size)
+
+    monkeypatch.setattr(journal_position.secrets, "token_hex", draw_late)
+    journal.check_writer()
+    assert journal.check_writer()
+    assert original.services.storage_acquaintance.explain_reindex_due() is None
+
+
+def test_a_statement_that_is_cancelled_changes_no_nonce(
+    pair: tuple[Registry, Registry], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    original, _ = pair
+    monkeypatch.setattr(
+        journal_position,
+        "_DATABASE",
+        text("DO $$ BEGIN RAISE EXCEPTION USING ERRCODE = 'query_canceled'; END $$"),
+    )
+    with original.services._sessions.begin() as session, pytest.raises(OperationalError):
+        journal_position.JournalPositionStore(session).get()
+
+
+def test_the_scrub_of_a_database_that_may_not_write_puts_no_tombstone_away(
+    pair: tuple[Registry, Registry], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    original, _ = pair
+    services = original.services
+    services.aliases.remove(MODEL, "prod", expected=1, reason="unused", by=ADMIN)
+    services.deletion.model(MODEL, by=ADMIN, reason="unused")
+    services.tombstones.write()
+    before = list(services.storage.keys("tombstones"))
+    assert before
+    with services._sessions.begin() as session:
+        ReindexState(session).require(other_writer=True)
+    with monkeypatch.context() as patched:
+        patched.setattr(services.storage, "read", lambda *_: iter([b"torn"]))
+        assert DocumentScrub(services._sessions, services.storage).check()
+    assert list(services.storage.keys("tombstones")) == before

@@ -113,13 +113,14 @@ class BlobCollection:
             after = found[-1]
 
     def marked(self) -> Iterator[list[Garbage]]:
-        """Yield what is marked and can no longer be read by presigned URLs, batch by batch."""
+        """Yield what is marked and can no longer be read by presigned URLs, batch by batch; stop if a reindex is due."""
         after = None
         while True:
             with self._sessions.begin() as session:
                 session.execute(PATIENT)
+                is_due = ReindexState(session).is_due()
                 found = GarbageStore(session).marked(after, readable=self._readable, limit=_BATCH)
-            if not found:
+            if is_due or not found:
                 return
             yield found
             after = found[-1].key
@@ -146,7 +147,7 @@ class BlobCollection:
             return GarbageStore(session).finish([item.key for item in garbage])
 
     def sweep(self) -> Iterator[tuple[int, int, int, int]]:
-        """List the storage and remove dead objects.
+        """List the storage and remove dead objects; stop if a reindex is due.
 
         Yields:
             The numbers of objects listed, removed, without a row, and that the storage did not remove, of each batch.
@@ -155,6 +156,8 @@ class BlobCollection:
             keys = iter(self._storage.keys(kind))
             while batch := list(islice(keys, _BATCH)):
                 with self._sessions.begin() as session:
+                    if ReindexState(session).is_due():  # another database, noticed since the collection began
+                        return
                     found = GarbageStore(session).dead(batch, readable=self._readable)
                 stuck = self._remove_objects(found.dead)
                 yield len(batch), len(found.dead) - len(stuck), len(found.unknown), len(stuck)

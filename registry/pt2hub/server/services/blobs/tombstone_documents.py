@@ -61,14 +61,14 @@ class TombstoneDocuments:
         self._storage = storage
 
     def write(self) -> None:
-        """Write the documents that storage does not have yet; beside another database, they wait for a reindex.
+        """Write the documents that storage does not have yet; while a reindex is due, they wait for it.
 
         Raises:
             StorageUnavailable: The storage does not answer; the next call goes on.
         """
         while True:
             with self._sessions.begin() as session:
-                if ReindexState(session).has_other_writer():
+                if ReindexState(session).is_due():  # the storage may be another server's
                     return
                 found = TombstoneStore(session).unwritten(limit=_BATCH)
             for number, tombstone in found:
@@ -103,6 +103,7 @@ class TombstoneDocuments:
         """
         with self._sessions.begin() as session:
             known = TombstoneStore(session).documents()
+            may_write = not ReindexState(session).is_due()
         found: dict[str, str] = {}
         for digest in sorted({*known, *(key.digest for key in self._storage.keys("tombstones"))}):
             key = StorageKey("tombstones", digest)
@@ -110,7 +111,7 @@ class TombstoneDocuments:
             if not problem:
                 continue
             found[key.path] = problem
-            if digest in known:
+            if digest in known and may_write:  # else nothing would take its place
                 self._storage.quarantine(key)
                 with self._sessions.begin() as session:
                     TombstoneStore(session).forget_document(digest)

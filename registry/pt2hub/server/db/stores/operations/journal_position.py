@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from sqlalchemy import text
-from sqlalchemy.exc import DBAPIError
+from sqlalchemy.exc import ProgrammingError
 
 from pt2hub.domain.digests import digest_bytes
 from pt2hub.server.db.stores.operations.settings import SettingStore
@@ -67,14 +67,16 @@ class JournalPositionStore:
 
     def accept(self, number: int) -> None:
         """Record that the database has what batches up to this one say."""
-        before, _, seed = (self._settings.get(_SETTING, lock=True) or "-1 ").partition(" ")
+        # Of several processes that start, one sets it: a later one must not take back a batch that was written since.
+        self._settings.add(_SETTING, f"{number} {secrets.token_hex(8)}")
+        before, _, seed = (self._settings.get(_SETTING, lock=True) or "").partition(" ")
         if int(before) < number:
-            self._settings.put(_SETTING, f"{number} {seed or secrets.token_hex(8)}")
+            self._settings.put(_SETTING, f"{number} {seed}")
 
     def _database(self) -> str:
         """Return what identifies the database; without the server's identifier where its operator does not show it."""
         try:
             with self._session.begin_nested():
                 return str(self._session.scalar(_DATABASE))
-        except DBAPIError:
+        except ProgrammingError:  # no others: a statement that was cancelled must not change the nonce for one batch
             return str(self._session.scalar(_OID))

@@ -30,6 +30,10 @@ class SettingStore:
             )
         )
 
+    def add(self, name: str, value: str) -> None:
+        """Set a value, unless there is one."""
+        self._session.execute(insert(SQLServerSetting).values(name=name, value=value).on_conflict_do_nothing())
+
     def remove(self, name: str) -> None:
         """Remove a value, if it was ever set."""
         self._session.execute(delete(SQLServerSetting).where(SQLServerSetting.name == name))
