@@ -78,5 +78,7 @@ class JournalPositionStore:
         try:
             with self._session.begin_nested():
                 return str(self._session.scalar(_DATABASE))
-        except ProgrammingError:  # no others: a statement that was cancelled must not change the nonce for one batch
+        except (
+            ProgrammingError
+        ):  # no others: a statement that was cancelled must not change the nonce for one batch
             return str(self._session.scalar(_OID))

@@ -32,7 +32,9 @@ class SettingStore:
 
     def add(self, name: str, value: str) -> None:
         """Set a value, unless there is one."""
-        self._session.execute(insert(SQLServerSetting).values(name=name, value=value).on_conflict_do_nothing())
+        self._session.execute(
+            insert(SQLServerSetting).values(name=name, value=value).on_conflict_do_nothing()
+        )
 
     def remove(self, name: str) -> None:
         """Remove a value, if it was ever set."""
