@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from sqlalchemy import text
-from sqlalchemy.exc import ProgrammingError
+from sqlalchemy.exc import NotSupportedError, ProgrammingError
 
 from pt2hub.domain.digests import digest_bytes
 from pt2hub.server.db.stores.operations.settings import SettingStore
@@ -79,6 +79,7 @@ class JournalPositionStore:
             with self._session.begin_nested():
                 return str(self._session.scalar(_DATABASE))
         except (
-            ProgrammingError
-        ):  # no others: a statement that was cancelled must not change the nonce for one batch
+            ProgrammingError,
+            NotSupportedError,
+        ):  # a statement that was cancelled must not change the nonce
             return str(self._session.scalar(_OID))
