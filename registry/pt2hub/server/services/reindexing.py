@@ -12,8 +12,11 @@ if TYPE_CHECKING:
 
 _DUE = "The database lacks versions that the storage has"
 _HINT = "The server's operator restores them: pt2hub admin reindex"
-_OTHER_WRITER = "Another database writes to this storage"
-_OTHER_HINT = "Give the other server a storage of its own, then have this one take over what it wrote: pt2hub admin reindex"
+_OTHER_WRITER = "Another database wrote to this storage, or this one is an older copy"
+_OTHER_HINT = (
+    "If another server uses the storage, give it one of its own. Then have this one take over what was written: "
+    "pt2hub admin reindex"
+)
 
 
 def explain_reindex_due(session: Session) -> tuple[str, str] | None:

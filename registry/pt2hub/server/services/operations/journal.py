@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING
 
 import structlog
 
-from pt2hub.errors import BadResponse
+from pt2hub.errors import BadResponse, StorageUnavailable
+from pt2hub.rendering.quantities import format_count
 from pt2hub.server.db.stores.operations.journal import JournalStore
 from pt2hub.server.db.stores.operations.journal_position import (
     BEGINNING,
@@ -14,7 +15,7 @@ from pt2hub.server.db.stores.operations.journal_position import (
     JournalPositionStore,
 )
 from pt2hub.server.db.stores.operations.reindex_state import ReindexState
-from pt2hub.server.services.operations.journal_files import MAX_FILES, JournalFiles
+from pt2hub.server.services.operations.journal_files import FOLDER, MAX_FILES, JournalFiles
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -67,10 +68,17 @@ class JournalService:
         with self._sessions.begin() as session:
             if ReindexState(session).is_due():
                 return False
-        if self._position() is None:  # new, or of a release before
-            last = self._files.last()
+        last, position = self._files.last(), self._position()
+        if position is None:  # new, or of a release before
             with self._sessions.begin() as session:
                 JournalPositionStore(session).accept(last)
+        elif position.number and not last:
+            raise StorageUnavailable(
+                f"The storage has no journal, but this database wrote {format_count(position.number, 'file')} of it",
+                where=FOLDER,
+                hint="If the storage is a directory that is not mounted, mount it. If the journal is lost: "
+                "pt2hub admin reindex --accept-losses",
+            )
         foreign = self._files.find_foreign(self._position)
         if foreign is None:
             return True
@@ -101,6 +109,7 @@ class JournalService:
         """Mark everything, if the storage has no journal: after a backup was restored next to another storage."""
         if self._files.is_empty():
             with self._sessions.begin() as session:
+                JournalPositionStore(session).forget()
                 JournalStore(session).mark_everything()
 
     def replace_lost(self, paths: Iterable[str]) -> None:
@@ -123,6 +132,8 @@ class JournalService:
             if not JournalStore(session).hold():
                 return
             position = JournalPositionStore(session).get() or BEGINNING
+            if self._files.find_foreign(lambda: position):
+                return  # another database's, noticed by the next batch: a merged file would count as this one's
             try:
                 self._files.merge(nonce=position.nonce)
             except BadResponse as error:

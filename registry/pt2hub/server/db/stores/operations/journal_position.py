@@ -73,6 +73,10 @@ class JournalPositionStore:
         if int(before) < number:
             self._settings.put(_SETTING, f"{number} {seed}")
 
+    def forget(self) -> None:
+        """Begin anew, for a storage that has no journal."""
+        self._settings.remove(_SETTING)
+
     def _database(self) -> str:
         """Return what identifies the database; without the server's identifier where its operator does not show it."""
         try:
