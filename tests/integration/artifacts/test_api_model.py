@@ -16,7 +16,7 @@ import pytest
 from pt2hub import archive
 from pt2hub.domain.artifacts import Constants, SingleFile
 from pt2hub.domain.digests import Digest, digest_bytes
-from pt2hub.errors import CorruptArchive, NotFound, RangeNotSatisfiable
+from pt2hub.errors import BlobDamaged, CorruptArchive, NotFound, RangeNotSatisfiable
 from pt2hub.server.blobs.keys import StorageKey
 from pt2hub.wire.problems import from_dict
 from support.api_process import ApiProcess, answer
@@ -207,8 +207,8 @@ def test_weights_that_are_gone_or_cut_are_an_error_before_the_first_byte(
         connection.sendall(own_api.head("GET", path, token=False))
         status, document = answer(connection)
     error = from_dict(document)
-    assert (status, type(error), error.where) == (404, NotFound, digest_bytes(weights))
-    assert "operator" in (error.hint or "")
+    assert (status, type(error), error.where) == (500, BlobDamaged, digest_bytes(weights))
+    assert "pt2hub admin heal" in (error.hint or "")
 
 
 def test_weights_with_another_header_are_an_error_before_the_first_byte(
