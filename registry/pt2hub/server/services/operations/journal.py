@@ -101,10 +101,6 @@ class JournalService:
         """Return the path of the newest batches if they are missing, with what is wrong."""
         return self._files.find_lost_end(self._position)
 
-    def _position(self) -> JournalPosition | None:
-        with self._sessions.begin() as session:
-            return JournalPositionStore(session).get()
-
     def mark_missing(self) -> None:
         """Mark everything, if the storage has no journal: after a backup was restored next to another storage."""
         if self._files.is_empty():
@@ -159,3 +155,7 @@ class JournalService:
     def _has_marks(self) -> bool:
         with self._sessions.begin() as session:
             return bool(JournalStore(session).marks(1))
+
+    def _position(self) -> JournalPosition | None:
+        with self._sessions.begin() as session:
+            return JournalPositionStore(session).get()

@@ -82,8 +82,6 @@ class JournalPositionStore:
         try:
             with self._session.begin_nested():
                 return str(self._session.scalar(_DATABASE))
-        except (
-            ProgrammingError,
-            NotSupportedError,
-        ):  # a statement that was cancelled must not change the nonce
+        except (ProgrammingError, NotSupportedError):
+            # No other errors: a statement that was cancelled must not change the nonce for one batch.
             return str(self._session.scalar(_OID))
