@@ -195,7 +195,8 @@ def _print_scrub(out: Console, report: ScrubReport) -> None:
         out.print(f"{path}: {problem}", soft_wrap=True)
     if report.documents:
         out.print(
-            "Tombstones were written again from the database. Files of the journal need a cure: pt2hub admin fsck"
+            "Tombstones that the database has are written again, unless a reindex is due. "
+            "For files of the journal: pt2hub admin fsck"
         )
 
 

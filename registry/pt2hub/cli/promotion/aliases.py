@@ -304,7 +304,7 @@ def _number_before(now: AliasView | None) -> int:
     if back is None:
         name = f"{now.model} {now.name}" if now else ""
         raise Conflict(
-            f"Cannot roll back {name.replace(' ', '@')}: there is no version before that it was not rolled back from",
+            f"Cannot roll back {name.replace(' ', '@')}: no earlier version is left to go back to",
             where="alias",
             hint=f"To see its history: pt2hub alias log {name}. To remove it: pt2hub alias rm {name} --reason WHY",
         )
