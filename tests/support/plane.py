@@ -41,8 +41,8 @@ READY_SECONDS = 300.0
 """The first real worker of a machine compiles PyTorch's headers before it is registered."""
 TARGET = "torch0.0-cpu-x86_64"
 """What no-op workers build for."""
-QUICK = {"PT2HUB_HEARTBEAT_SECONDS": "0.3", "PT2HUB_LOST_WORKER_SECONDS": "1.5"}
-"""Faults are noticed ten times sooner than by default."""
+QUICK = {"PT2HUB_HEARTBEAT_SECONDS": "0.5", "PT2HUB_LOST_WORKER_SECONDS": "3"}
+"""Faults are noticed five times sooner than by default."""
 ROOT = Path(__file__).resolve().parents[2]
 """The checkout."""
 

@@ -170,8 +170,8 @@ def test_a_clock_ten_minutes_off_changes_nothing(works: Works) -> None:
         f"import time\nreal = time.time\ntime.time = lambda: real() + {TEN_MINUTES}\n"
     )
     path = f"{site}{os.pathsep}{works.environ['PYTHONPATH']}"
-    quick = {"PT2HUB_HEARTBEAT_SECONDS": "0.3", "PT2HUB_LOST_WORKER_SECONDS": "1"}
-    worker = works.noop(PT2HUB_NOOP_PAUSES="compile=2", PYTHONPATH=path, **quick)
+    quick = {"PT2HUB_HEARTBEAT_SECONDS": "0.3", "PT2HUB_LOST_WORKER_SECONDS": "3"}
+    worker = works.noop(PT2HUB_NOOP_PAUSES="compile=4", PYTHONPATH=path, **quick)
     build = works.publish(targets=[NOOP])
 
     view = works.await_state(build, "succeeded", "failed")
