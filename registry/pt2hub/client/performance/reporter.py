@@ -167,10 +167,6 @@ def _shift_positions(error: Pt2hubError, before: int) -> Pt2hubError:
         replace(item, path=moved(item.path), message=moved(item.message)) for item in error.details
     )
     hint = f"{error.hint or ''} The first {before} measurements were stored; correct the error and send all of them again.".strip()
-    return type(error)(
-        moved(error.message),
-        where=moved(error.where or ""),
-        hint=hint,
-        details=details,
-        context=error.context,
+    return error.replace(
+        message=moved(error.message), where=moved(error.where or ""), hint=hint, details=details
     )
