@@ -137,12 +137,8 @@ def _without_api_terms(error: Pt2hubError) -> Pt2hubError:
     hint, where = error.hint or "", error.where
     if not hint.startswith(_API_HINTS) and where not in _API_PLACES:
         return error
-    return type(error)(
-        error.message,
-        where=None if where in _API_PLACES else where,
-        hint=None if hint.startswith(_API_HINTS) else hint,
-        details=error.details,
-        context=error.context,
+    return error.replace(
+        where=None if where in _API_PLACES else where, hint=None if hint.startswith(_API_HINTS) else hint
     )
 
 

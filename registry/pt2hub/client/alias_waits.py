@@ -27,14 +27,16 @@ def wait_for_alias(
         path: Address of the alias's moves.
     """
     left = time_left(timeout)
-    seen = retry_outages(lambda: transport.fetch(AliasMoves, path, {} if after is None else {"after": after}))
+    begin = {} if after is None else {"after": after}
+    seen = retry_outages(lambda: transport.fetch(AliasMoves, path, begin), transport.url)
     while not _is_reached(seen, at):
         seconds = left()
         if seconds <= 0:
             raise _not_moved(seen, at)
         known, wait_s = seen.last, min(seconds, MAX_WAIT_S)
         news = retry_outages(
-            lambda: transport.fetch_at_change(AliasMoves, path, {"after": known}, wait_s=wait_s)  # noqa: B023  # called here
+            lambda: transport.fetch_at_change(AliasMoves, path, {"after": known}, wait_s=wait_s),  # noqa: B023  # called here
+            transport.url,
         )
         seen = replace(news, moves=(*seen.moves, *news.moves))
         if not news.moves:

@@ -28,7 +28,7 @@ def read_document(path: Path, what: str, *, hint: str | None = None) -> dict[str
         body = read_bytes(path, what)
         return parse_document(body, hint=hint) if hint else parse_document(body)
     except InvalidInput as exc:
-        raise InvalidInput(exc.message, where=f"{path}: {exc.where}", hint=exc.hint) from exc
+        raise exc.replace(where=f"{path}: {exc.where}") from exc
 
 
 def read_bytes(path: Path, what: str) -> bytes:

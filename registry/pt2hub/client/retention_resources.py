@@ -32,6 +32,7 @@ class Retention(Resource):
         dry_run: bool = False,
         force: bool = False,
         also: Sequence[str] = (),
+        also_sharing: bool = False,
         keep_shared: bool = False,
     ) -> DeletionView:
         """Delete a version.
@@ -41,6 +42,7 @@ class Retention(Resource):
             dry_run: Only return what would be done.
             force: Remove its bytes at once, with aliases on it, and refuse their digests from then on.
             also: With `force`: further versions, `team/name@4`, that share its bytes.
+            also_sharing: With `force`: delete every version that shares its bytes, too.
             keep_shared: With `force`: leave blobs served that other versions need.
 
         Raises:
@@ -49,7 +51,8 @@ class Retention(Resource):
             Forbidden: The token is not an admin's.
         """
         query = [*_query(reason, dry_run), *(("also", name) for name in also)]
-        query += [("force", "true")] * force + [("keep_shared", "true")] * keep_shared
+        flags = {"force": force, "also_sharing": also_sharing, "keep_shared": keep_shared}
+        query += [(name, "true") for name, is_set in flags.items() if is_set]
         return self._delete(f"{model_path(model)}/versions/{number}", query)
 
     def delete_model(self, model: str, *, reason: str = "", dry_run: bool = False) -> DeletionView:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import copy
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, TypedDict
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
+    from typing import Self, Unpack
 
 _BIDI_CONTROLS = (0x061C, 0x200E, 0x200F, *range(0x202A, 0x202F), *range(0x2066, 0x206A))
 INVISIBLE_CHARACTERS = dict.fromkeys((*range(9), *range(11, 32), *range(127, 160), *_BIDI_CONTROLS))
@@ -34,6 +36,16 @@ class Detail:
         known = {"given": self.given, "allowed": self.allowed}
         said = "; ".join(f"{word}: {value}" for word, value in known.items() if value is not None)
         return f" ({said})" if said else ""
+
+
+class ErrorParts(TypedDict, total=False):
+    """What another caller of a function may say otherwise about its error."""
+
+    message: str
+    where: str | None
+    hint: str | None
+    details: tuple[Detail, ...]
+    context: Mapping[str, Any]
 
 
 class Pt2hubError(Exception):
@@ -83,6 +95,16 @@ class Pt2hubError(Exception):
             for item in self.details
             if f"{item.path} is {item.message}" not in self.message  # which names the first one
         ]
+
+    def replace(self, **parts: Unpack[ErrorParts]) -> Self:
+        """Return the same error with some parts replaced, such as its place; its code, cause and attributes stay."""
+        copied = copy.copy(self)
+        vars(copied).update(parts)
+        copied.context = dict(copied.context)
+        copied.args = (copied.message,)
+        copied.__cause__, copied.__context__ = self.__cause__, self.__context__
+        copied.__suppress_context__ = self.__suppress_context__
+        return copied
 
     def as_dict(self) -> dict[str, Any]:
         """Return the error as JSON values; `wire.problems.from_dict` restores the same class from them."""

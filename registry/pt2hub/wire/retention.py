@@ -28,13 +28,17 @@ class SharedBlob:
         digest: Its digest.
         what: What it is, such as `weights`.
         size: In bytes.
-        needed_by: The versions that need it, at most five; those that may not be read are only counted.
+        needed_by: The versions that need it, at most 1,000; those that may not be read are left out.
+        title: What it is and whose, such as `weights of vision/resnet18@3 (sha256:0a1b2c3d4e5f, 44.7 MiB)`.
+        undecided: Whether a forced deletion is refused unless it says what happens to it.
     """
 
     digest: str
     what: str
     size: int
     needed_by: tuple[str, ...]
+    title: str = ""
+    undecided: bool = True
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,6 +9,7 @@ import pytest
 
 from pt2hub.client.client import Client
 from pt2hub.client.config import ClientConfig
+from pt2hub.client.http.server_away import ServerAwayWarning
 from pt2hub.client.http.transfers import Slice
 from pt2hub.client.http.transport import Transport
 from pt2hub.domain.digests import CHUNK
@@ -312,7 +313,8 @@ def test_a_log_is_followed_over_a_restart_of_the_server(stub: Stub, tmp_path: Pa
         Answer(body=json.dumps({"lines": [log_line(1, "hello")]}).encode()),
         NO_LINES,
     ]
-    assert followed(stub, tmp_path) == ["hello"]
+    with pytest.warns(ServerAwayWarning, match="answers: HTTP 502; trying again until"):
+        assert followed(stub, tmp_path) == ["hello"]
     assert paths(stub) == [*[""] * 6, "/logs?after=0", "/logs?after=1"]
 
 

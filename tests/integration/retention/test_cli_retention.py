@@ -51,6 +51,30 @@ def test_what_would_go_is_shown_and_only_yes_deletes(shell: Shell, two: Registry
     assert "[deleted]" in shell("show", MODEL).err
 
 
+def test_versions_that_share_the_bytes_are_named_or_go_with_one_option(
+    shell: Shell, served: Registry
+) -> None:
+    for seed in range(3):
+        view = served.submit(source={"factory": "torchvision.models:resnet18", "seed": seed})
+        served.published(view, weights_data=b"weights with a secret, longer than an empty document is" * 2)
+    wanted = ("delete", f"{MODEL}@1", "--force", "--yes", "--reason", "leaked weights")
+    refused = shell(*wanted)
+    also = f"To delete what shares its bytes too: --also {MODEL}@2 --also {MODEL}@3. "
+    assert also in refused.err
+    assert f"weights of {MODEL}@1 (sha256:" in refused.err
+    assert also in shell("delete", f"{MODEL}@1", "--force").out
+    for seed in range(3, 13):
+        view = served.submit(source={"factory": "torchvision.models:resnet18", "seed": seed})
+        served.published(view, weights_data=b"weights with a secret, longer than an empty document is" * 2)
+    assert "To delete what shares its bytes too: --also-sharing (12 versions). " in shell(*wanted).err
+    dry = shell("delete", f"{MODEL}@1", "--force", "--also-sharing")
+    assert dry.code == 0
+    assert f"goes: {MODEL}@13: 1 artifact" in dry.out
+    done = shell(*wanted, "--also-sharing")
+    assert (done.code, served.sql("SELECT count(*) FROM versions")) == (0, [(0,)])
+    assert shell("delete", f"{MODEL}@1", "--also-sharing").code == 2
+
+
 def test_arguments_that_no_server_takes_are_refused_in_the_words_of_the_command_line(
     shell: Shell, two: Registry
 ) -> None:

@@ -141,10 +141,12 @@ def test_what_other_versions_share_must_be_named(registry: Registry) -> None:
     leak(registry, 1)
     with pytest.raises(StillNeeded, match="other versions need 2 of its blobs") as caught:
         force(registry)
-    assert f"--also {MODEL}@2" in str(caught.value.hint)
-    assert any(detail.message.startswith("weights sha256:") for detail in caught.value.details)
-    assert registry.services.resolve.resolve(f"{MODEL}@1").number == 1
+    assert caught.value.context["versions"] == [f"{MODEL}@2"]
+    assert "also_sharing" in str(caught.value.hint)
     digest = digest_bytes(LEAKED)
+    named = {detail.path: detail.message for detail in caught.value.details}
+    assert named[f"weights of {MODEL}@1 ({digest[:19]}, {len(LEAKED)} B)"] == f"also needed by {MODEL}@2"
+    assert registry.services.resolve.resolve(f"{MODEL}@1").number == 1
     view = force(registry, also=[f"{MODEL}@2"])
     assert view.deleted  # type: ignore[attr-defined]
     for number in (1, 2):
@@ -154,14 +156,36 @@ def test_what_other_versions_share_must_be_named(registry: Registry) -> None:
         registry.services.damage.find_readable(StorageKey.blob(digest))
 
 
+def test_all_versions_that_share_bytes_are_found_also_over_others(registry: Registry) -> None:
+    for seed in range(12):
+        leak(registry, seed)
+    for seed in (50, 60):
+        view = registry.submit(source={"factory": "torchvision.models:resnet18", "seed": seed})
+        claim = registry.claim(view.builds[0].id)
+        own = b"weights of %d, longer than an empty document is, by some more bytes" % seed
+        publication = registry.publication(claim, code=b"code of %d" % seed, weights_data=own)
+        registry.services.builds.publish(claim, replace(publication, referrers=()))
+    for number in (5, 13):
+        registry.attach(
+            "README.md", b"the card of one that leaks, and of one that does not" * 3, number=number
+        )
+    with pytest.raises(StillNeeded) as caught:
+        force(registry)
+    assert caught.value.context["versions"] == [f"{MODEL}@{number}" for number in range(2, 13)]
+    found = registry.services.forced_deletion.find_sharing(MODEL, 1)
+    assert found == [f"{MODEL}@{number}" for number in range(2, 14)], "the 13th shares the card of the 5th"
+    assert force(registry, also=found).deleted  # type: ignore[attr-defined]
+    assert registry.services.resolve.resolve(f"{MODEL}@14").number == 14
+
+
 def test_a_dry_run_says_that_shared_code_stays(registry: Registry) -> None:
     code = b"code that both versions have, longer than an empty document" * 4
     for seed, weights in ((100, LEAKED), (200, b"weights of another version")):
         view = registry.submit(source={"factory": "torchvision.models:resnet18", "seed": seed})
         registry.published(view, code=code, weights_data=weights)
     notes = registry.services.forced_deletion.delete(MODEL, 1, by=ADMIN, dry_run=True).notes
-    (of_code,) = [note for note in notes if note.startswith("code sha256:")]
-    assert of_code.endswith(f"is also needed by {MODEL}@2: it stays and is served")
+    (of_code,) = [note for note in notes if note.startswith(f"code of {MODEL}@1 (sha256:")]
+    assert of_code.endswith(f", also needed by {MODEL}@2: stays and is served")
 
 
 def test_what_is_shared_can_stay_and_breaks_nothing(registry: Registry) -> None:
@@ -310,7 +334,7 @@ def test_a_version_whose_documentation_shares_the_bytes_is_named(registry: Regis
     registry.attach("README.md", LEAKED, number=2)
     with pytest.raises(StillNeeded) as caught:
         force(registry)
-    assert f"--also {MODEL}@2" in str(caught.value.hint)
+    assert caught.value.context["versions"] == [f"{MODEL}@2"]
 
 
 def test_what_was_missing_when_it_was_refused_does_not_come_back(served: Registry, tmp_path: Path) -> None:

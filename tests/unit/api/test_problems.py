@@ -7,6 +7,7 @@ from flask import Flask
 from werkzeug.exceptions import default_exceptions
 
 from pt2hub import errors
+from pt2hub.cli.output import complain
 from pt2hub.server.api import problems
 from pt2hub.wire.problems import from_dict
 
@@ -45,6 +46,37 @@ def test_a_problem_document_becomes_the_same_error_again(cls: type[errors.Pt2hub
     assert type(again) is cls
     assert str(again) == str(error)
     assert again.context == error.context
+
+
+def test_an_error_at_another_place_is_the_same_one_otherwise() -> None:
+    newer = from_dict(
+        {"code": "label_frozen", "kind": "usage", "message": "No.", "hint": "Ask.", "context": {"a": 1}}
+    )
+    newer.__cause__ = cause = KeyError("x")
+    newer.add_note("seen twice")
+    vars(newer)["attempts"] = 3
+    moved = newer.replace(where="--label a=b")
+    assert (moved.code, moved.hint, moved.context, moved.__cause__) == (
+        "label_frozen",
+        "Ask.",
+        {"a": 1},
+        cause,
+    )
+    assert (moved.__notes__, vars(moved)["attempts"]) == (["seen twice"], 3)
+    assert (str(moved), newer.where) == ("--label a=b: No.\n  Ask.", None)
+    moved.context["b"] = 2
+    assert newer.context == {"a": 1}
+    assert newer.replace(message="Not yet.").args == ("Not yet.",)
+
+
+@pytest.mark.parametrize("cls", EVERY, ids=lambda cls: cls.__name__)
+def test_every_class_of_errors_can_be_moved(cls: type[errors.Pt2hubError]) -> None:
+    assert type(cls("No.", where="here").replace(where=None)) is cls
+
+
+def test_the_command_line_names_a_code_that_only_the_server_knows(capsys: pytest.CaptureFixture[str]) -> None:
+    complain(from_dict({"code": "label_frozen", "kind": "usage", "message": "No.", "where": "document"}))
+    assert capsys.readouterr().err == "pt2hub: No.\n  [label_frozen]\n"
 
 
 def app() -> Flask:

@@ -26,7 +26,7 @@ def in_request(error: Pt2hubError, spec: Path, options: SpecOptions) -> Pt2hubEr
     if not option:
         return in_file(error, spec)
     details = error.details[1:] and error.details  # a single one has the field's name and repeats the message
-    return type(error)(error.message, where=option, hint=error.hint, details=details, context=error.context)
+    return error.replace(where=option, details=details)
 
 
 def _option(error: Pt2hubError, spec: Path, options: SpecOptions) -> str:

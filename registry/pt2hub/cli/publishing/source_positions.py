@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from pt2hub.errors import UsageError
 from pt2hub.wire.positions import find_positions
@@ -29,7 +29,7 @@ def in_file(error: Pt2hubError, path: Path) -> Pt2hubError:
     if not isinstance(error, UsageError) or str(path) in where:
         return error
     if where.startswith(_DOCUMENT):
-        return _relocate(error, str(path) + where.removeprefix(_DOCUMENT))
+        return error.replace(where=str(path) + where.removeprefix(_DOCUMENT))
     try:
         positions = find_positions(path.read_bytes(), [where, *(item.path for item in error.details)])
     except OSError:
@@ -42,9 +42,4 @@ def in_file(error: Pt2hubError, path: Path) -> Pt2hubError:
     if len(details) > 1:  # the position of a single one is in the first line
         details = tuple(replace(item, message=lines.get(item.path, "") + item.message) for item in details)
     named = f"{path}, {line}{where}" if line else str(path) if where in _WHOLE else f"{path}: {where}"
-    return _relocate(error, named, details=details)
-
-
-def _relocate(error: Pt2hubError, where: str, **changes: Any) -> Pt2hubError:
-    kept = {"hint": error.hint, "details": error.details, "context": error.context} | changes
-    return type(error)(error.message, where=where, **kept)
+    return error.replace(where=named, details=details)

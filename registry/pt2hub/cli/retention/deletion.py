@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, TypedDict
 
 import click
 import typer
@@ -12,13 +12,27 @@ from pt2hub.cli import panels
 from pt2hub.cli.output import emit, one_line
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from rich.console import Console
 
     from pt2hub.client.client import Client
     from pt2hub.wire.retention import DeletionView
 
+_MAX_LISTED = 10
+"""Versions that a message has an option for."""
+_MAX_NAMED = 5
+"""Versions that a line names."""
 _KEPT = 1
 """Exit code of a dry run of a deletion that would be refused."""
+
+
+class ForcedOptions(TypedDict):
+    """What a forced deletion does with bytes that other versions need."""
+
+    also: list[str]
+    also_sharing: bool
+    keep_shared: bool
 
 
 @panels.command(
@@ -26,6 +40,7 @@ _KEPT = 1
     "pt2hub delete vision/resnet18@3",
     'pt2hub delete vision/resnet18@3 --yes --reason "superseded"',
     'pt2hub delete vision/resnet18@3 --force --yes --reason "leaked weights" --also vision/resnet18@4',
+    'pt2hub delete vision/resnet18@3 --force --yes --reason "leaked weights" --also-sharing',
 )
 def delete(  # noqa: PLR0913  # each is an argument or option of the command line
     what: Annotated[
@@ -56,6 +71,10 @@ def delete(  # noqa: PLR0913  # each is an argument or option of the command lin
         list[str] | None,
         typer.Option(metavar="MODEL@N", help="With --force: delete this version too; repeat it for more."),
     ] = None,
+    also_sharing: Annotated[
+        bool,
+        typer.Option("--also-sharing", help="With --force: delete every version that shares its bytes, too."),
+    ] = False,
     keep_shared: Annotated[
         bool,
         typer.Option("--keep-shared", help="With --force: leave bytes served that other versions need."),
@@ -72,33 +91,26 @@ def delete(  # noqa: PLR0913  # each is an argument or option of the command lin
         raise click.UsageError("--dry-run and --yes contradict each other.")
     if yes and not (reason or "").strip() and not what.startswith("sha256:"):
         raise click.UsageError('--reason "..." is required with --yes; the tombstone keeps it.')
-    if (also or keep_shared) and not force:
-        raise click.UsageError("--also and --keep-shared require --force.")
+    if (also or also_sharing or keep_shared) and not force:
+        raise click.UsageError("--also, --also-sharing and --keep-shared require --force.")
     if force and "@" not in what:
         raise click.UsageError("--force is only for a version, such as team/name@3.")
     with Client() as client:
-        view = _delete(
-            client, what, reason or "", dry_run=not yes, force=force, also=also or [], keep_shared=keep_shared
-        )
-    undecided = force and not keep_shared and bool(view.shared) and not view.deleted
+        forced: ForcedOptions = {"also": also or [], "also_sharing": also_sharing, "keep_shared": keep_shared}
+        view = _delete(client, what, reason or "", dry_run=not yes, force=force, forced=forced)
+    open_blobs = [blob for blob in view.shared if blob.undecided and not keep_shared]
+    undecided = force and bool(open_blobs) and not view.deleted
     emit(view, lambda out: _print_deletion(out, view, undecided=undecided))
     if view.kept or undecided:
         raise typer.Exit(_KEPT)
 
 
-def _delete(  # noqa: PLR0913  # as above
-    client: Client,
-    what: str,
-    reason: str,
-    *,
-    dry_run: bool,
-    force: bool,
-    also: list[str],
-    keep_shared: bool,
+def _delete(
+    client: Client, what: str, reason: str, *, dry_run: bool, force: bool, forced: ForcedOptions
 ) -> DeletionView:
     from pt2hub.cli.references import number_of
     from pt2hub.domain.digests import DIGEST_PATTERN, Digest
-    from pt2hub.errors import InvalidInput
+    from pt2hub.errors import InvalidInput, StillNeeded
 
     retention = client.retention
     if what.startswith("sha256:"):
@@ -109,12 +121,26 @@ def _delete(  # noqa: PLR0913  # as above
         return retention.delete_blob(Digest(what), dry_run=dry_run)
     if "@" in what:
         model, number = number_of(client, what)
-        return retention.delete_version(
-            model, number, reason=reason, dry_run=dry_run, force=force, also=also, keep_shared=keep_shared
-        )
+        try:
+            return retention.delete_version(
+                model, number, reason=reason, dry_run=dry_run, force=force, **forced
+            )
+        except StillNeeded as exc:
+            if "versions" not in exc.context:
+                raise
+            raise exc.replace(hint=_choices(exc.context["versions"])) from exc
     if "/" in what:
         return retention.delete_model(what, reason=reason, dry_run=dry_run)
     return retention.delete_build(what, reason=reason, dry_run=dry_run)
+
+
+def _choices(versions: Sequence[str]) -> str:
+    """Return how to say what happens to the bytes that versions need."""
+    if not versions:
+        return "To leave the shared bytes served: --keep-shared."
+    also = " ".join(f"--also {name}" for name in versions)
+    also = also if len(versions) <= _MAX_LISTED else f"--also-sharing ({len(versions):,} versions)"
+    return f"To delete what shares its bytes too: {also}. To leave the shared bytes served: --keep-shared."
 
 
 def _print_deletion(out: Console, view: DeletionView, *, undecided: bool) -> None:
@@ -135,17 +161,20 @@ def _print_deletion(out: Console, view: DeletionView, *, undecided: bool) -> Non
         out.print(one_line(f"note: {note}"))
     if not view.notes:
         for blob in view.shared:
-            others = ", ".join(blob.needed_by) or "other versions"
-            out.print(
-                one_line(
-                    f"stays: {blob.what} {blob.digest[:19]} ({format_bytes(blob.size)}), needed by {others}"
-                )
-            )
+            others = _shorten(blob.needed_by) or "other versions"
+            title = blob.title or f"{blob.what} {blob.digest[:19]} ({format_bytes(blob.size)})"
+            out.print(one_line(f"stays: {title}, needed by {others}"))
     if view.refused:
         out.print(
             f"refused from {'now' if view.deleted else 'then'} on: {format_count(len(view.refused), 'digest')}"
         )
     out.print(_outcome(view, undecided=undecided))
+
+
+def _shorten(names: Sequence[str]) -> str:
+    """Return the first of many names, and how many follow."""
+    more = f" and {len(names) - _MAX_NAMED} more" if len(names) > _MAX_NAMED else ""
+    return ", ".join(names[:_MAX_NAMED]) + more
 
 
 def _outcome(view: DeletionView, *, undecided: bool) -> str:
@@ -156,10 +185,8 @@ def _outcome(view: DeletionView, *, undecided: bool) -> str:
     if view.kept:
         return "Nothing was deleted, and --yes would refuse it."
     if undecided:
-        return (
-            "Nothing was deleted, and --yes would refuse it: say what happens to the bytes that others need, with "
-            "--also MODEL@N or --keep-shared."
-        )
+        others = dict.fromkeys(name for blob in view.shared if blob.undecided for name in blob.needed_by)
+        return f"Nothing was deleted, and --yes would refuse it. {_choices(list(others))}"
     if view.deleted:
         return f"Freed {size}{'' if view.forced else '; the collector removes them after its grace'}."
     return f"Would free {size}. Nothing was deleted: add --yes to delete it."

@@ -241,9 +241,8 @@ class Download:
 
     def _give_up(self, exc: ServerUnreachable | StorageUnavailable) -> ServerUnreachable | StorageUnavailable:
         done, size = self._partial.done, self._partial.size
-        return type(exc)(
-            f"The download stopped after {done} of {size} bytes, and retries made no progress: {exc.message}",
+        return exc.replace(
+            message=f"The download stopped after {done} of {size} bytes, and retries made no progress: {exc.message}",
             where=self._source.url if isinstance(exc, ServerUnreachable) else exc.where,
-            hint=exc.hint,
             context={"received": done, "expected": size},
         )

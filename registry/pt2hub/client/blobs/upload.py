@@ -13,6 +13,7 @@ from queue import SimpleQueue
 from typing import TYPE_CHECKING, TypeVar
 
 from pt2hub.client.http.presigned import PARALLEL
+from pt2hub.client.http.server_away import retry_request
 from pt2hub.client.http.transfers import Source, meter
 from pt2hub.domain.digests import CHUNK
 from pt2hub.errors import (
@@ -23,7 +24,6 @@ from pt2hub.errors import (
     StorageUnavailable,
     UploadIncomplete,
 )
-from pt2hub.retry import retry
 from pt2hub.wire.problems import from_dict
 from pt2hub.wire.uploads import PartRequests, UploadRequest, UploadView
 
@@ -38,8 +38,6 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 _PATH = "/api/v1/uploads"
-_WAITS = (0.3, 0.6, 1.2, 2.4)
-"""Seconds between polls of the server."""
 _POLL_SECONDS = 0.5
 _STALL_SECONDS = 3600.0
 """How long the server's check may show no progress: it may be queued, S3 copies the hashed bytes, and giving up
@@ -224,7 +222,7 @@ def _request(
     """Send a request and retry it without an answer; all requests of this module are idempotent."""
     body = json.dumps(document).encode() if document is not None else b""
     errors = ServerUnreachable, StorageUnavailable, DatabaseUnavailable
-    return retry(lambda: transport.ask(cls, method, path, body), errors, _WAITS)
+    return retry_request(lambda: transport.ask(cls, method, path, body), transport.url, errors)
 
 
 def _unknown(view: UploadView, url: str) -> BadResponse:

@@ -178,7 +178,7 @@ class Follower:
         path, cursor, pace = build_path(build_id), _LogCursor(), PollInterval()
         give_up = math.inf
         while True:
-            build = retry_outages(lambda: self._transport.fetch(BuildView, path))
+            build = retry_outages(lambda: self._transport.fetch(BuildView, path), self._transport.url)
             before = replace(cursor)
             complete = yield from self._new_lines(build_id, cursor, build.attempt, summary=summary)
             if on_build:
@@ -223,7 +223,7 @@ class Follower:
             wanted = attempt if attempt < latest else None
             while True:
                 look = partial(self._page, build_id, after=cursor.seq, attempt=wanted, summary=summary)
-                page = retry_outages(look)
+                page = retry_outages(look, self._transport.url)
                 complete = page.complete is not False
                 if not page.lines or page.attempt not in (None, attempt) or (wanted and not page.attempt):
                     break  # the end, or a server that serves only the latest attempt, which follows

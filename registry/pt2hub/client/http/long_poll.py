@@ -6,6 +6,7 @@ import time
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Generic, TypeVar
 
+from pt2hub.client.http.server_away import announced_outage
 from pt2hub.errors import BadResponse, Busy, Pt2hubError, QuotaExceeded, TransientError
 
 if TYPE_CHECKING:
@@ -55,25 +56,31 @@ class LongPoll(Generic[T]):
         def ask() -> tuple[T | None, str | None]:
             return self._transport.poll(self._cls, self._path, self._etag, wait_s=wait_s)
 
-        found, self._etag = retry_outages(ask)
+        found, self._etag = retry_outages(ask, self._transport.url)
         self._known = self._known if found is None else found
         if self._known is None:
             raise BadResponse("The server sent no document", where=self._path)
         return self._known
 
 
-def retry_outages(ask: Callable[[], T]) -> T:
-    """Call a function, again while its errors look like a restart of the server, or too many requests wait there."""
+def retry_outages(ask: Callable[[], T], url: str) -> T:
+    """Call a function, again while its errors look like a restart of the server, or too many requests wait there.
+
+    Args:
+        url: The server's address.
+    """
     deadline = time.monotonic() + _OUTAGE_TIMEOUT_S
-    while True:
-        try:
-            return ask()
-        except (Busy, QuotaExceeded):  # it looked before it refused to wait: asking again is polling
-            time.sleep(_BUSY_PAUSE_S)
-        except (TransientError, BadResponse) as exc:
-            if time.monotonic() > deadline or not _is_outage(exc):
-                raise
-            time.sleep(1)
+    with announced_outage(url, _OUTAGE_TIMEOUT_S) as outage:
+        while True:
+            try:
+                return ask()
+            except (Busy, QuotaExceeded):  # it looked before it refused to wait: asking again is polling
+                time.sleep(_BUSY_PAUSE_S)
+            except (TransientError, BadResponse) as exc:
+                if time.monotonic() > deadline or not _is_outage(exc):
+                    raise
+                outage.report(exc)
+                time.sleep(1)
 
 
 def _is_outage(error: Pt2hubError) -> bool:

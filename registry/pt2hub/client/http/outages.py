@@ -16,10 +16,4 @@ def is_away(error: Pt2hubError) -> bool:
 
 def with_hint(error: Pt2hubError, hint: str) -> Pt2hubError:
     """Return the same error with more advice."""
-    return type(error)(
-        error.message,
-        where=error.where,
-        hint=f"{error.hint or ''} {hint}".strip(),
-        details=error.details,
-        context=error.context,
-    )
+    return error.replace(hint=f"{error.hint or ''} {hint}".strip())

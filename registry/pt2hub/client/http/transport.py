@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import urlencode
@@ -15,6 +15,7 @@ from pt2hub.client.http.presigned import POOLED, SEND_BYTES, PresignedClient
 from pt2hub.client.http.ranges import CONNECT_SECONDS, SMALL_SILENCE_SECONDS
 from pt2hub.client.http.rate_limits import wait_for_turn
 from pt2hub.client.http.remote_blob import RemoteBlob
+from pt2hub.client.http.server_away import AnnouncedRetry, announced_outage
 from pt2hub.client.http.server_info import JSON_TYPE, ServerInfo, media_type, release_after
 from pt2hub.domain.codec import decode
 from pt2hub.errors import BadResponse, ServerUnreachable
@@ -38,7 +39,7 @@ _PAUSE_SECONDS = 0.2
 _READING = ("GET", "HEAD")
 _ELSEWHERE = HTTPStatus.TEMPORARY_REDIRECT
 """The status of a redirect to the storage; others say that the server itself moved."""
-_RETRIES = urllib3.Retry(
+_RETRIES = AnnouncedRetry(
     total=_ATTEMPTS,
     backoff_factor=_PAUSE_SECONDS,
     backoff_jitter=_PAUSE_SECONDS,
@@ -84,8 +85,9 @@ class Transport:
         self._headers = {"User-Agent": USER_AGENT, "Accept-Encoding": "identity"}
         if token:
             self._headers["Authorization"] = f"Bearer {token}"
+        self._is_hurried = patience_s is not None  # there is another way, which warns
         self._pool = urllib3.PoolManager(
-            retries=_HURRIED if patience_s else _RETRIES,
+            retries=_HURRIED if self._is_hurried else _RETRIES,
             timeout=urllib3.Timeout(connect=CONNECT_SECONDS, read=_READ_SECONDS),
             maxsize=POOLED,
             blocksize=SEND_BYTES,
@@ -277,7 +279,8 @@ class Transport:
         body: Any = options.get("body")
         start, waited = body.tell() if hasattr(body, "tell") else None, 0.0
         while True:
-            response = self._pool.request(method, self.url + path, preload_content=False, **options)
+            with nullcontext() if self._is_hurried else announced_outage(self.url):
+                response = self._pool.request(method, self.url + path, preload_content=False, **options)
             total = wait_for_turn(response, waited)
             if total is None:
                 return response

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from pt2hub.client.http.server_away import retry_request
 from pt2hub.client.performance.reporter import to_plain
 from pt2hub.domain.digests import canonical_json, digest_bytes
 from pt2hub.errors import InvalidInput, TransientError
-from pt2hub.retry import retry
 from pt2hub.wire.performance import Reported
 
 if TYPE_CHECKING:
@@ -15,14 +15,12 @@ if TYPE_CHECKING:
 
     from pt2hub.client.http.transport import Transport
 
-_PAUSES = (0.5, 1.0, 2.0)
-
 
 def report_evaluations(transport: Transport, evaluations: Sequence[Mapping[str, Any]]) -> Reported:
     """Send evaluations in one request, with retries, which keys make harmless; see `Performance.report_evaluations`."""
     body = canonical_json({"evaluations": [_prepare(index, item) for index, item in enumerate(evaluations)]})
-    return retry(
-        lambda: transport.ask(Reported, "POST", "/api/v1/evaluations", body), TransientError, _PAUSES
+    return retry_request(
+        lambda: transport.ask(Reported, "POST", "/api/v1/evaluations", body), transport.url, TransientError
     )
 
 

@@ -10,10 +10,10 @@ from datetime import datetime
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
+from pt2hub.client.http.server_away import retry_request
 from pt2hub.domain.codec import encode
 from pt2hub.domain.digests import canonical_json, digest_bytes
 from pt2hub.errors import Conflict, Detail, InvalidInput, TransientError
-from pt2hub.retry import retry
 from pt2hub.wire.performance import Reported
 
 if TYPE_CHECKING:
@@ -30,7 +30,6 @@ BATCH = 1000
 _MAX_BATCH_BYTES = 4 << 20
 """Half of the server's limit on a request."""
 _DEFAULT = "default"
-_PAUSES = (0.5, 1.0, 2.0)
 _MAX_NOTES = 20
 _PLACE = re.compile(r"measurements\[(\d+)\]")
 
@@ -72,8 +71,10 @@ def _send(transport: Transport, batch: Sequence[Item], machines: Mapping[str, An
     used = {name: machine for name, machine in machines.items() if name in named}
     body = canonical_json({"measurements": batch, "environments": used})
     try:
-        return retry(
-            lambda: transport.ask(Reported, "POST", "/api/v1/measurements", body), TransientError, _PAUSES
+        return retry_request(
+            lambda: transport.ask(Reported, "POST", "/api/v1/measurements", body),
+            transport.url,
+            TransientError,
         )
     except (InvalidInput, Conflict) as exc:
         raise _shift_positions(exc, before) from exc
@@ -166,10 +167,6 @@ def _shift_positions(error: Pt2hubError, before: int) -> Pt2hubError:
         replace(item, path=moved(item.path), message=moved(item.message)) for item in error.details
     )
     hint = f"{error.hint or ''} The first {before} measurements were stored; correct the error and send all of them again.".strip()
-    return type(error)(
-        moved(error.message),
-        where=moved(error.where or ""),
-        hint=hint,
-        details=details,
-        context=error.context,
+    return error.replace(
+        message=moved(error.message), where=moved(error.where or ""), hint=hint, details=details
     )

@@ -44,6 +44,9 @@ class VersionDeletionQuery(DeletionQuery):
     also: Annotated[
         list[str], Field(description="With `force`: further versions, `team/name@4`, that share its bytes")
     ] = []  # noqa: RUF012  # pydantic copies it
+    also_sharing: Annotated[
+        bool, Field(description="With `force`: delete every version that shares its bytes, too")
+    ] = False
     keep_shared: Annotated[
         bool, Field(description="With `force`: leave blobs served that other versions need")
     ] = False

@@ -76,9 +76,7 @@ def _parse_model(session: Session, name: str) -> str:
         bare = f"/{name}"
         suggestions = suggest_models(bare, VersionStore(session).alike(bare))
         advice = f" Did you mean {' or '.join(suggestions)}?" if suggestions else ""
-        raise InvalidInput(
-            exc.message, where=exc.where, hint=f"{exc.hint}{advice}", context={"suggestions": suggestions}
-        ) from exc
+        raise exc.replace(hint=f"{exc.hint}{advice}", context={"suggestions": suggestions}) from exc
 
 
 def no_model(session: Session, name: str, *, where: str = "model") -> NotFound:

@@ -48,14 +48,17 @@ def delete_version(path: VersionPath, query: VersionDeletionQuery) -> Response:
             model, path.number, by=caller(), reason=query.reason, dry_run=query.dry_run
         )
     else:
-        for reference in query.also:
+        deletion, also = container().forced_deletion, query.also
+        if query.also_sharing:
+            also = deletion.find_sharing(model, path.number, also)
+        for reference in also:
             permissions.require(reference.partition("@")[0])
-        view = container().forced_deletion.delete(
+        view = deletion.delete(
             model,
             path.number,
             by=caller(),
             reason=query.reason,
-            also=query.also,
+            also=also,
             keep_shared=query.keep_shared,
             dry_run=query.dry_run,
         )

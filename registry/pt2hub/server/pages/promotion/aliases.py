@@ -159,14 +159,9 @@ def _retry_page(action: str, team: str, name: str, form: AliasForm, error: Pt2hu
         model=model,
         policy=services.policies.policy(whole),
         alias_form=form,
-        error=_without_details(error) if refused else error,
+        error=error.replace(details=()) if refused else error,  # which are shown as a table
         refused=refused,
     )
-
-
-def _without_details(error: Pt2hubError) -> Pt2hubError:
-    """Return the error without its details, which are shown as a table."""
-    return type(error)(error.message, where=error.where, hint=error.hint, context=error.context)
 
 
 def _refusal_rows(error: Pt2hubError) -> tuple[tuple[str, ...], ...]:

@@ -40,11 +40,8 @@ def add_derivation(team: str, name: str, number: int) -> Response | WerkzeugResp
             relations=list(Relation),
             relation=relation,
             parent=parent,
-            error=type(error)(
-                error.message, where="From", hint=error.hint, details=error.details, context=error.context
-            )
-            if error.where == "add[0]"  # the form has one parent, under another name
-            else error,
+            # The form has one parent, under another name.
+            error=error.replace(where="From") if error.where == "add[0]" else error,
         )
     there = url_for("pages.version", team=team, name=name, number=number, done="derived")
     return redirect(there, HTTPStatus.SEE_OTHER)

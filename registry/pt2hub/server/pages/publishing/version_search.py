@@ -94,13 +94,7 @@ class VersionQuery(BaseModel):
             return error
         fields = [label for label, value in (("Label", self.label), (_MORE, self.q)) if value]
         form = "A condition is written KEY=VALUE, such as owner=search. " if self.words else ""
-        return type(error)(
-            error.message,
-            where=" or ".join(fields) or None,
-            hint=f"{form}{error.hint or ''}",
-            details=error.details,
-            context=error.context,
-        )
+        return error.replace(where=" or ".join(fields) or None, hint=f"{form}{error.hint or ''}")
 
     def order_labels(self, labels: Mapping[str, str]) -> list[tuple[str, str]]:
         """Return labels with those first that were searched for: a row has room for few."""

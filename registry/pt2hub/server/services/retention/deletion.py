@@ -27,7 +27,7 @@ from pt2hub.server.services import not_found
 from pt2hub.server.services.access import audit_log
 from pt2hub.server.services.access.tokens import check_admin
 from pt2hub.server.services.promotion.reasons import check_reason
-from pt2hub.server.services.retention.plans import DeletionPlan, find_needs, list_goes, list_needs
+from pt2hub.server.services.retention.plans import MAX_NAMED, DeletionPlan, find_needs, list_goes, list_needs
 from pt2hub.wire.retention import KeptThing
 
 if TYPE_CHECKING:
@@ -308,8 +308,9 @@ def _is_readable(session: Session, digest: Digest) -> bool:
 
 
 def _needs_of_blob(digest: Digest, blob: OwnedBlob) -> tuple[KeptThing, ...]:
-    reasons = [f"{name} needs it" for name in blob.needed_by]
-    hidden = blob.others - len(blob.needed_by)
+    named = blob.needed_by[:MAX_NAMED]
+    reasons = [f"{name} needs it" for name in named]
+    hidden = blob.others - len(named)
     if hidden:
         reasons.append(f"{format_count(hidden, 'other version')} or logs need it")
     if blob.leased:

@@ -31,10 +31,12 @@ from pt2hub.server.services.retention.earlier_documentation import find_earlier_
 from pt2hub.server.services.retention.plans import (
     TRIVIAL_BYTES,
     DeletionPlan,
+    blob_title,
     find_needs,
     is_shared,
     list_goes,
     list_unfinished,
+    must_be_decided,
     sharing_text,
 )
 from pt2hub.wire.retention import KeptThing
@@ -53,7 +55,7 @@ if TYPE_CHECKING:
     from pt2hub.server.services.retention.deletion import DeletionService
     from pt2hub.wire.retention import DeletionView
 
-_MAX_ALSO = 100
+_MAX_SHARING = 1000
 _MAX_LEFT = 1000
 """Objects of one maintenance pass."""
 _log = structlog.get_logger(__name__)
@@ -135,6 +137,31 @@ class ForcedDeletionService:
         self._deletion.write_documents()
         return plan.view(deleted=True, forced=True, refused=[digest for _, digest in refused])
 
+    def find_sharing(self, model: str, number: int, also: Sequence[str] = ()) -> list[str]:
+        """Return versions, `team/name@4`, that must be deleted with a version so that none of its bytes stays served.
+
+        They share its bytes, or those of others among them. Versions that may not be read are left out; the deletion is
+        refused for these.
+
+        Raises:
+            InvalidInput: A name is malformed, or there are too many.
+            NotFound: A model or version does not exist.
+        """
+        known = set(_versions(model, number, also))
+        with self._sessions.begin() as session:
+            while len(known) <= _MAX_SHARING:
+                doomed = [find_version(session, *each, lock=False) for each in sorted(known)]
+                blobs = filter(must_be_decided, SharedBlobStore(session).of(*doomed))
+                found = {_parse(name) for blob in blobs for name in blob.needed_by} - known
+                if not found:
+                    return [f"{name}@{each}" for name, each in sorted(known - {(model, number)})]
+                known |= found
+        raise InvalidInput(
+            f"More than {_MAX_SHARING:,} versions share bytes with {model}@{number} or one another",
+            where="also_sharing",
+            hint="Delete them in several calls: name some in also, and leave the rest served with keep_shared.",
+        )
+
     def remove_left(self) -> None:
         """Remove objects that a deletion left, and those that came back while presigned URLs of them are valid.
 
@@ -178,23 +205,25 @@ def _generations(key: StorageKey) -> list[StorageKey]:
 
 
 def _versions(model: str, number: int, also: Sequence[str]) -> list[tuple[str, int]]:
-    if len(also) > _MAX_ALSO:
+    if len(also) > _MAX_SHARING:
         raise InvalidInput(
-            f"{len(also)} versions are too many (at most {_MAX_ALSO})",
+            f"{len(also)} versions are too many (at most {_MAX_SHARING:,})",
             where="also",
             hint="Delete them in several calls.",
         )
-    found = {(model, number): None}
-    for text in also:
-        wanted = Reference.parse(text)
-        if wanted.number is None:
-            raise InvalidInput(
-                f"also must name a version by its number, got {text[:200]!r}",
-                where="also",
-                hint="Use team/name@4.",
-            )
-        found[wanted.model, wanted.number] = None
-    return list(found)
+    return list(dict.fromkeys([(model, number), *map(_parse, also)]))
+
+
+def _parse(text: str) -> tuple[str, int]:
+    """Return the model and number of a version."""
+    wanted = Reference.parse(text)
+    if wanted.number is None:
+        raise InvalidInput(
+            f"also must name a version by its number, got {text[:200]!r}",
+            where="also",
+            hint="Use team/name@4.",
+        )
+    return wanted.model, wanted.number
 
 
 def _plan(
@@ -237,22 +266,22 @@ def _notes(
         for names in needs.baselines.values():
             yield from (f"{name} loses its comparison with it" for name in names if name not in gone)
     for blob in (each for each in blobs if is_shared(each)):
-        stays = keep_shared or _is_code(blob)
-        what = "stays and is served" if stays else "must be dealt with: --also VERSION or --keep-shared"
-        yield f"{sharing_text(blob)}: it {what}"
+        stays = keep_shared or not must_be_decided(blob)
+        what = "stays and is served" if stays else "delete these versions too, or leave it served"
+        yield f"{blob_title(blob)}, {sharing_text(blob)}: {what}"
 
 
 def _check_shared(plan: DeletionPlan, *, keep_shared: bool) -> None:
-    shared = [blob for blob in plan.blobs if is_shared(blob) and not _is_code(blob)]
+    shared = [blob for blob in plan.blobs if must_be_decided(blob)]
     if not shared or keep_shared:
         return
-    others = sorted({name for blob in shared for name in blob.needed_by})
-    also = " ".join(f"--also {name}" for name in others[:5])
+    others = list(dict.fromkeys(name for blob in shared for name in blob.needed_by))
     raise StillNeeded(
         f"Cannot delete {plan.name} by force: other versions need {len(shared)} of its blobs",
         where="version",
-        hint=f"To delete these versions too: {also or '--also VERSION'}. To leave the shared blobs served: --keep-shared.",
-        details=tuple(Detail(blob.digest, sharing_text(blob)) for blob in shared),
+        hint="To delete these versions too, set also_sharing, or name each in also. To leave the shared blobs served, "
+        "set keep_shared.",
+        details=tuple(Detail(blob_title(blob), sharing_text(blob)) for blob in shared),
         context={"shared": [blob.digest for blob in shared], "versions": others},
     )
 
@@ -267,11 +296,6 @@ def _check_unneeded(session: Session, plan: DeletionPlan, blobs: Sequence[tuple[
             hint="Look again: pt2hub delete --force without --yes shows what shares its bytes. Nothing was deleted.",
             context={"shared": needed},
         )
-
-
-def _is_code(blob: OwnedBlob) -> bool:
-    """Return whether a blob is compiled code, which versions of one model usually share."""
-    return blob.what == "code"
 
 
 def _refused(session: Session, plan: DeletionPlan) -> tuple[tuple[str, str], ...]:

@@ -23,7 +23,8 @@ if TYPE_CHECKING:
 
 TRIVIAL_BYTES = 64
 """A blob of at most this size holds no tensor: it is an empty document that every artifact has."""
-_MAX_NAMED = 5
+MAX_NAMED = 5
+"""Versions that a sentence about a blob names."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,11 +137,23 @@ def list_goes(doomed: Doomed, measurements: int) -> tuple[str, ...]:
 
 
 def sharing_text(blob: OwnedBlob) -> str:
-    """Return a shared blob in words."""
-    others = ", ".join(blob.needed_by[:_MAX_NAMED])
-    hidden = blob.others - len(blob.needed_by)
-    who = " and ".join(filter(None, (others, f"{hidden} more" if hidden else "")))
-    return f"{blob.what} {blob.digest[:19]} ({format_bytes(blob.size)}) is also needed by {who}"
+    """Return in words what needs a shared blob, to follow its title."""
+    named = blob.needed_by[:MAX_NAMED]
+    hidden = blob.others - len(named)
+    who = " and ".join(filter(None, (", ".join(named), f"{hidden} more" if hidden else "")))
+    return f"also needed by {who}"
+
+
+def blob_title(blob: OwnedBlob) -> str:
+    """Return what a blob is: `weights of vision/resnet18@3 (sha256:0a1b2c3d4e5f, 44.7 MiB)`."""
+    more = f" and {len(blob.owners) - 1} more" if len(blob.owners) > 1 else ""
+    of = f" of {blob.owners[0]}{more}" if blob.owners else ""
+    return f"{blob.what}{of} ({blob.digest[:19]}, {format_bytes(blob.size)})"
+
+
+def must_be_decided(blob: OwnedBlob) -> bool:
+    """Return whether a forced deletion must say what happens to a blob: not to code, which versions usually share."""
+    return is_shared(blob) and blob.what != "code"
 
 
 def _of_aliases(doomed: Doomed, version: int, needs: Needs) -> Iterator[str]:
@@ -163,4 +176,6 @@ def _of_artifacts(builds: Sequence[DoomedBuild], needs: Needs) -> Iterator[str]:
 
 
 def _shared(blob: OwnedBlob) -> SharedBlob:
-    return SharedBlob(blob.digest, blob.what, blob.size, blob.needed_by)
+    return SharedBlob(
+        blob.digest, blob.what, blob.size, blob.needed_by, blob_title(blob), must_be_decided(blob)
+    )

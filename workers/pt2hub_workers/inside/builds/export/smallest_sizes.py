@@ -31,8 +31,8 @@ def check_smallest(module: torch.nn.Module, spec: Spec, examples: Mapping[str, P
     )
     names = [name] if (name := next(alone, None)) else list(smallest)
     sizes = ", ".join(f"{name}={smallest[name]}" for name in names)
-    raise type(error)(
-        f"at the smallest sizes, {sizes}: {error.message}",
+    raise error.replace(
+        message=f"at the smallest sizes, {sizes}: {error.message}",
         where=f"dims.{names[0]}.min",
         hint=f"Raise {' or '.join(f'dims.{name}.min' for name in names)}, or change the model. {error.hint or ''}".strip(),
     ) from error

@@ -19,16 +19,18 @@ if TYPE_CHECKING:
 
     from pt2hub.server.db.stores.retention.dependents import Doomed
 
-_MAX_NAMED = 5
-# `needed_by` names the versions that the other owners belong to. Golden values and weights are named by their versions.
+_MAX_NAMED = 1000
+# `names` are the versions that owners belong to. Golden values and weights are named by their versions.
 _BLOBS = """
     WITH own AS MATERIALIZED ({own}),
-    others AS (
-        SELECT own.kind, own.digest, held.owner FROM own JOIN blob_references AS held USING (kind, digest)
-        WHERE NOT held.owner = ANY(:owners)),
+    held AS (
+        SELECT own.kind, own.digest, held.owner, held.owner = ANY(:owners) AS goes
+        FROM own JOIN blob_references AS held USING (kind, digest)),
     named AS (
-        SELECT others.kind, others.digest, array_agg(DISTINCT coalesce(models.name || '@' || versions.number, '')) AS names
-        FROM others
+        SELECT held.kind, held.digest,
+            array_agg(DISTINCT coalesce(models.name || '@' || versions.number, '')) FILTER (WHERE goes) AS owners,
+            array_agg(DISTINCT coalesce(models.name || '@' || versions.number, '')) FILTER (WHERE NOT goes) AS names
+        FROM held
         LEFT JOIN artifacts ON artifacts.digest = CASE split_part(owner, ':', 1)
             WHEN 'artifact' THEN substr(owner, 10) END
         LEFT JOIN builds ON builds.id = CASE split_part(owner, ':', 1)
@@ -38,7 +40,7 @@ _BLOBS = """
             WHEN 'documentation' THEN CAST(split_part(owner, ':', 2) AS bigint) ELSE builds.version_id END
         LEFT JOIN models ON models.id = versions.model_id
         GROUP BY 1, 2)
-    SELECT own.kind, own.digest, coalesce(blobs.size, 0), named.names,
+    SELECT own.kind, own.digest, coalesce(blobs.size, 0), named.owners, named.names,
         EXISTS (SELECT FROM blob_leases AS l
             WHERE (l.kind, l.digest) = (own.kind, own.digest) AND l.pending_until > now()) AS leased,
         CASE WHEN own.kind = 'manifests' THEN 'manifest'
@@ -105,6 +107,7 @@ class OwnedBlob:
 
     Attributes:
         what: `weights`, `golden values`, `code`, `manifest` or `file`.
+        owners: Versions among those that go which it belongs to.
         needed_by: Versions that need it too, those that may be read; empty where nothing else does.
         others: How many there are.
         leased: Whether somebody is about to refer to it.
@@ -114,6 +117,7 @@ class OwnedBlob:
     digest: str
     what: str
     size: int
+    owners: tuple[str, ...]
     needed_by: tuple[str, ...]
     others: int
     leased: bool
@@ -132,12 +136,12 @@ class SharedBlobStore:
 
     def of(self, *doomed: Doomed) -> list[OwnedBlob]:
         """Return the blobs that versions or builds refer to."""
-        return [_owned(*row) for row in self._session.execute(_BLOBS_OF_OWNERS, _asked(doomed))]
+        return [_owned(row) for row in self._session.execute(_BLOBS_OF_OWNERS, _asked(doomed))]
 
     def exclusive_of(self, doomed: Sequence[Doomed], blobs: Sequence[tuple[Kind, str]]) -> list[OwnedBlob]:
         """Return those of some blobs to which nothing but versions or builds refers, if anything does."""
         given = {"kinds": [kind for kind, _ in blobs], "digests": [digest for _, digest in blobs]}
-        found = [_owned(*row) for row in self._session.execute(_BLOBS_NAMED, _asked(doomed) | given)]
+        found = [_owned(row) for row in self._session.execute(_BLOBS_NAMED, _asked(doomed) | given)]
         return [blob for blob in found if blob.exclusive]
 
     def unneeded_manifests(self) -> list[Digest]:
@@ -150,7 +154,7 @@ class SharedBlobStore:
     def single(self, digest: str) -> OwnedBlob | None:
         """Return a stored blob, with everything that refers to it among the others; None where it is not stored."""
         row = self._session.execute(_SINGLE, {"digest": digest}).first()
-        return _owned(*row) if row else None
+        return _owned(row) if row else None
 
     def code_without_weights(self, artifacts: Sequence[str], *, least: int) -> set[str]:
         """Return the code layers of artifacts whose weights are outside of the code.
@@ -195,9 +199,16 @@ def _asked(doomed: Sequence[Doomed]) -> dict[str, Any]:
     }
 
 
-def _owned(  # the columns of a row
-    kind: Kind, digest: str, size: int, names: list[str] | None, leased: bool, what: str
-) -> OwnedBlob:
+def _owned(row: Sequence[Any]) -> OwnedBlob:
+    kind, digest, size, owners, names, leased, what = row
     limit, given = readable(), list(names or ())
-    shown = [name for name in given if name and limit.covers(name.partition("@")[0])][:_MAX_NAMED]
-    return OwnedBlob(kind, digest, what, size, tuple(shown), len(given), leased)
+    shown = [name for name in _sorted(given) if limit.covers(name.partition("@")[0])][:_MAX_NAMED]
+    return OwnedBlob(kind, digest, what, size, _sorted(owners or ()), tuple(shown), len(given), leased)
+
+
+def _sorted(names: Sequence[str]) -> tuple[str, ...]:
+    """Return names of versions in the order of models and numbers, without the empty name of other owners."""
+    versions = (name.rpartition("@") for name in names if name)
+    return tuple(
+        f"{model}@{number}" for model, _, number in sorted(versions, key=lambda it: (it[0], int(it[2])))
+    )
