@@ -16,12 +16,13 @@ if TYPE_CHECKING:
 
 _MAX_CHARS = 300
 _MOVED = ("before", "after")
+_NOTHING = "none"
 
 
 def format_change(entry: AuditEntry) -> str:
-    """Format what an entry changed, on one line and shortened: `2 → 3; canary passed`.
+    """Format what an entry changed, on one line and shortened: `2 → 3; canary passed`, `owner=ada → bob`.
 
-    Digests have their first 12 digits, and fields without a value are left out; see `format_fields` for the whole.
+    Of structured values it names what differs. Digests have their first 12 digits, and fields without a value are left out; see `format_fields` for the whole.
     """
     return _on_one_line(shorten_hashes("; ".join(_parts(entry.change))))
 
@@ -34,8 +35,8 @@ def format_fields(entry: AuditEntry) -> str:
 
 def _parts(change: dict[str, Any]) -> Iterator[str]:
     moved = all(name in change for name in _MOVED)
-    if moved:
-        yield " → ".join(_value(change[name]) or "none" for name in _MOVED)
+    if moved and (difference := _difference(*(change[name] for name in _MOVED))):
+        yield difference
     if change.get("reason"):
         yield _value(change["reason"])
     for name, value in change.items():
@@ -52,7 +53,35 @@ def _value(value: Any) -> str:
         return "yes" if value else "no"
     if isinstance(value, list) and not any(isinstance(item, dict | list) for item in value):
         return ", ".join(map(str, value))
-    return str(value) if isinstance(value, str | int | float) else json.dumps(value, ensure_ascii=False)
+    if isinstance(value, dict | list):
+        return ", ".join(f"{path}={shown}" for path, shown in _fields(value, ""))
+    return str(value)
+
+
+def _difference(before: Any, after: Any) -> str:
+    """Format a change of a value; of structured ones each field that differs: `owner=ada → bob`."""
+    if not any(isinstance(value, dict) for value in (before, after)):
+        return " → ".join(_value(value) or _NOTHING for value in (before, after))
+    old, new = (dict(_fields(value or {}, "")) for value in (before, after))
+    steps = [(path, old.get(path, _NOTHING), new.get(path, _NOTHING)) for path in dict.fromkeys([*old, *new])]
+    return ", ".join(
+        f"{path}={after}" if before == _NOTHING else f"{path}={before} → {after}"
+        for path, before, after in steps
+        if before != after
+    )
+
+
+def _fields(value: Any, path: str) -> Iterator[tuple[str, str]]:
+    """Yield the fields of a structured value with their paths: `checks[0].metric`."""
+    if isinstance(value, dict) and value:
+        for key, item in value.items():
+            yield from _fields(item, f"{path}.{key}" if path else str(key))
+    elif isinstance(value, list) and any(isinstance(item, dict | list) for item in value):
+        for place, item in enumerate(value):
+            yield from _fields(item, f"{path}[{place}]")
+    elif path:
+        shown = _value(value) or _NOTHING
+        yield path, f"[{shown}]" if isinstance(value, list) and value else shown
 
 
 def _on_one_line(text: str) -> str:

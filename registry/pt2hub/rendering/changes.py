@@ -31,6 +31,15 @@ def format_change(ratio: float, metric: str, unit: str) -> str:
     return f"{amount} {way(ratio, metric, unit)}" if amount else SAME
 
 
+def is_shown(ratio: float) -> bool:
+    """Return whether a change is shown as one, and not as `no change`.
+
+    Args:
+        ratio: After over before.
+    """
+    return abs(ratio - 1) >= MIN_SHOWN_CHANGE
+
+
 def between(low: float, high: float, metric: str, unit: str) -> str:
     """Format a change's interval: `9.8 to 14.9 %` on one side of no change, else `2.0 % faster to 4.0 % slower`.
 
@@ -78,7 +87,7 @@ def factor(ratio: float) -> str:
 
 def _amount(ratio: float) -> str:
     """Format the amount of a change: `12.0 %`, `12 times`; empty if negligible."""
-    if abs(ratio - 1) < MIN_SHOWN_CHANGE:
+    if not is_shown(ratio):
         return ""
     if ratio >= _LARGE:
         return f"{factor(ratio)} times"

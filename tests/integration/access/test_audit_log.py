@@ -612,6 +612,21 @@ def test_filters_choose_entries(history: Registry, web: FlaskClient, query: str,
     assert len(read(history, web, query)["entries"]) == number
 
 
+def test_the_page_shows_labels_as_words_and_not_as_json(registry: Registry, web: FlaskClient) -> None:
+    by, labels = Actor("ada"), registry.services.labels
+    registry.services.publish.submit(a_spec(labels={"stage": "dev"}), by=by)
+    labels.change(MODEL, None, put={"owner": "<b>ada</b>"}, remove=(), expected={}, by=by)
+    labels.change(MODEL, None, put={"owner": "bob"}, remove=(), expected={}, by=by)
+    token = registry.services.access.create_token("root", admin=True)
+    html = send(web, "pages.audit", Case("GET", "/audit"), token).get_data(as_text=True)
+    for shown in (
+        "labels stage=dev;",
+        ">owner=&lt;b&gt;ada&lt;/b&gt;<",
+        ">owner=&lt;b&gt;ada&lt;/b&gt; → bob<",
+    ):
+        assert shown in html, shown
+
+
 @pytest.mark.parametrize("query", ["?since=yesterday", "?action=fly", "?model=resnet", "?after=x"])
 def test_a_filter_that_is_wrong_is_refused(history: Registry, web: FlaskClient, query: str) -> None:
     token = history.services.access.create_token("root", admin=True)

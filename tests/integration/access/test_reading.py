@@ -309,6 +309,19 @@ def test_a_build_of_another_team_is_not_found_by_what_changes_it(
         assert (answer.status_code, answer.get_json()["detail"]) == (404, f"Build {build} not found")
 
 
+def test_what_was_deleted_says_so_to_those_who_could_read_it(
+    registry: Registry, config: ServerConfig, teams: dict[str, Published]
+) -> None:
+    token = registry.services.access.create_token("ci", patterns=["vision/*"])
+    by, web = Actor("root", admin=True), serve(registry, config, ReadMode.TEAM)
+    for of in teams.values():
+        registry.services.forced_deletion.delete(of.model, 1, by=by, reason="leaked", keep_shared=True)
+    for endpoint in ("artifacts.artifact", "versions.build", "pages.artifact", "pages.build"):
+        own, other = (ask(web, endpoint, teams[team], token) for team in (OWN, OTHER))
+        assert (own.status_code, "leaked" in own.get_data(as_text=True)) == (410, True), endpoint
+        assert (other.status_code, "leaked" in other.get_data(as_text=True)) == (404, False), endpoint
+
+
 def test_a_report_of_another_teams_artifact_finds_none(
     registry: Registry, config: ServerConfig, teams: dict[str, Published]
 ) -> None:

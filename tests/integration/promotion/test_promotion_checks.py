@@ -9,6 +9,7 @@ import pytest
 from pt2hub.domain.digests import Digest
 from pt2hub.domain.tokens import Actor
 from pt2hub.errors import AliasMoved, Forbidden, PromotionCheckFailed
+from pt2hub.rendering.comparisons import comparison_row
 from pt2hub.server.blobs.keys import StorageKey
 from support.gated import NOISY, OFTEN, latency, measure, only, replicated, version
 from support.registry import ENVIRONMENT, V3, V4
@@ -95,6 +96,28 @@ def test_a_version_that_is_as_quick_or_quicker_passes_and_says_so(registry: Regi
     assert "better in 3 than in 2" in said
     view = registry.services.aliases.alias(MODEL, "prod")
     assert (view.notes, [item.forced for item in view.history]) == ((), [None] * 3)
+
+
+def test_what_a_comparison_calls_no_change_is_none_for_a_check_too(registry: Registry) -> None:
+    for times in (1.0, 1.000337):
+        version(registry, latency(10.0 * times))
+    policy(registry, CHECK)
+    move(registry, 1, None)
+    (check,) = registry.services.aliases.preview(MODEL, "prod", 2, by=None).checks
+    compared = registry.services.comparisons.compare(f"{MODEL}@1", f"{MODEL}@2", target=V4)
+    (shown,) = (comparison_row(item)[3] for item in compared.metrics if item.metric == "latency_p50")
+    assert shown.startswith("no change")
+    assert check.found == "no change (10 ms, was 10 ms)"
+    (said,) = move(registry, 2, 1).notes
+    assert "at batch 2: no change from 1 to 2 (10 ms, was 10 ms); at most 5 % worse is allowed" in said
+
+
+def test_what_fails_a_check_is_never_called_no_change(registry: Registry) -> None:
+    for size in (1_000_000, 1_000_300):
+        version(registry, replicated("package_bytes", size, "B"))
+    policy(registry, {"alias": "prod", "metric": "package_bytes", "max_worse": 0.0})
+    move(registry, 1, None)
+    assert "0.03 % worse in 2 than in 1" in refused(registry, 2, 1).message
 
 
 def test_checks_are_for_their_alias_and_every_move_of_it_also_back(registry: Registry) -> None:

@@ -313,6 +313,39 @@ def test_the_api_answers_410_for_a_number_that_was_used(registry: Registry, web:
         assert answer.get_json()["context"]["by"] == "ada"
 
 
+@pytest.mark.parametrize("lost", [False, True])
+def test_a_build_of_a_deleted_version_says_who_deleted_that_and_why(
+    registry: Registry, web: FlaskClient, *, lost: bool
+) -> None:
+    build = registry.submit().builds[0].id
+    registry.services.builds.cancel(build, ADMIN)
+    delete(registry, 1, reason="trained on the wrong data")
+    if lost:
+        lose_the_database(registry)
+        registry.services.reindex.reindex()
+    said = f"{build} of {MODEL}@1 was deleted by root at "
+    for page in ("", "/lines", "/steps"):
+        answer = web.get(f"/builds/{build}{page}")
+        assert (answer.status_code, said in answer.get_data(as_text=True)) == (410, True), page
+    assert f'href="/models/{MODEL}"' in web.get(f"/builds/{build}").get_data(as_text=True)
+    for path in ("", "/log", "/logs", "/events"):
+        answer = web.get(f"/api/v1/builds/{build}{path}")
+        assert (answer.status_code, answer.get_json()["code"]) == (410, "deleted"), path
+        assert "trained on the wrong data" in answer.get_json()["detail"]
+    assert web.get("/search", query_string={"q": build}).headers["Location"] == f"/builds/{build}"
+    assert web.get("/builds/ffffffffffffffff").status_code == 404
+
+
+def test_the_log_of_a_deleted_build_says_so(registry: Registry) -> None:
+    build = registry.submit().builds[0].id
+    registry.services.builds.cancel(build, ADMIN)
+    delete(registry)
+    services = registry.services
+    for read in (services.logs.lines, lambda each: services.log_windows.first_error(each, 0)):
+        with pytest.raises(Deleted, match=f"Build {build} of {MODEL}@1 was deleted by root"):
+            read(build)
+
+
 def lose_the_database(registry: Registry) -> None:
     registry.sql(
         "TRUNCATE models, targets, environments, workers, blobs, blob_leases, blob_references, tombstones CASCADE"

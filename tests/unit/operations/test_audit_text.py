@@ -28,7 +28,28 @@ def entry(**change: Any) -> AuditEntry:
             "targets H100 · torch 2.13; identity 0123456789ab",
         ),
         ({"admin": False, "patterns": ["a/*", "b/*"], "expires_at": None}, "admin no; patterns a/*, b/*"),
-        ({"forced": {"count": 2}}, 'forced {"count": 2}'),
+        ({"forced": {"count": 2}}, "forced count=2"),
+        ({"before": {}, "after": {"owner": "ada", "stage": "dev"}}, "owner=ada, stage=dev"),
+        (
+            {"before": {"owner": "ada", "stage": "dev"}, "after": {"owner": "bob"}},
+            "owner=ada → bob, stage=dev → none",
+        ),
+        (
+            {"before": {"state": "failed", "priority": 0}, "after": {"state": "queued", "priority": 0}},
+            "state=failed → queued",
+        ),
+        ({"before": {"last": 10, "pulled_within_days": None}, "after": None}, "last=10 → none"),
+        (
+            {
+                "before": {"checks": [{"metric": "latency_p50", "max_worse": 0.05}]},
+                "after": {
+                    "checks": [{"metric": "latency_p50", "max_worse": 0.1}],
+                    "protected": {"prod": {"promoters": ["ada", "bob"], "verified": True}},
+                },
+            },
+            "checks[0].max_worse=0.05 → 0.1, protected.prod.promoters=[ada, bob], protected.prod.verified=yes",
+        ),
+        ({"before": ["a@1"], "after": []}, "a@1 → none"),
         ({"after": 3}, "after 3"),
         ({}, ""),
     ],

@@ -11,6 +11,7 @@ from pt2hub.server.pages.promotion.alias_cards import (
     pick_production,
 )
 from pt2hub.server.pages.promotion.version_choices import MAX_CHOICES, compose_choices
+from pt2hub.server.views.rollbacks import Rollback
 from pt2hub.server.views.version_speeds import VersionSpeeds
 from pt2hub.wire.resolution import Yank
 from pt2hub.wire.responses import AliasMove, AliasView, VersionSummary
@@ -27,8 +28,9 @@ def alias(name: str, before: int | None, after: int | None) -> AliasView:
 
 def cards_of(aliases: list[AliasView], speeds: VersionSpeeds | None) -> list[AliasCard]:
     """The cards of aliases that were moved once."""
+    before = {item.name: item.last.before for item in aliases}
     return compose_cards(
-        aliases, speeds, {item.name: [(item.last.before, item.last.after)] for item in aliases}
+        aliases, speeds, {name: Rollback(number) for name, number in before.items() if number}
     )
 
 
@@ -41,12 +43,12 @@ def test_a_card_says_what_the_last_move_changed_and_where_a_rollback_leads() -> 
         [alias("prod", 16, 17), alias("production", 15, 16), alias("stable", None, 15)], SPEEDS
     )
     assert (slower.back, slower.outcome, slower.speed) == (
-        16,
+        Rollback(16),
         "worse",
         "8.9 % slower than version 16 on H100 · torch 2.13",
     )
     assert (alike.back, alike.outcome, alike.speed) == (
-        15,
+        Rollback(15),
         "same",
         "1.0 % slower than version 15 on H100 · torch 2.13, below the limit of 2 %",
     )

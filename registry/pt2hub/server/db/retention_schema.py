@@ -17,7 +17,7 @@ class Tombstone(Base):
     """What remains of something that was deleted: who did it, when and why.
 
     `name`: `team/name@3`, `team/name` or a build's id. `artifacts`: manifests that `reindex` must not
-    bring back. `document`: its digest in storage; null until it is written there.
+    bring back, and ids of the builds that went with a version. `document`: its digest in storage; null until it is written there.
     """
 
     __tablename__ = "tombstones"

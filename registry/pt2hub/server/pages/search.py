@@ -71,14 +71,16 @@ def search() -> Response | WerkzeugResponse:
 
 
 def _deleted_href(typed: str) -> str | None:
-    """Return the address of a deleted version or artifact that a text names whole: its page says who deleted it and why."""
+    """Return the address of something deleted that a text names whole: its page says who deleted it and why."""
     if not container().search.is_deleted(typed):
         return None
     model, _, number = typed.partition("@")
     team, _, name = model.partition("/")
     if name:
         return url_for("pages.version", team=team, name=name, number=int(number))
-    return url_for("pages.artifact", digest=typed)
+    if ":" in typed:
+        return url_for("pages.artifact", digest=typed)
+    return url_for("pages.build", build=typed)
 
 
 def _are_conditions(typed: str) -> bool:

@@ -116,14 +116,20 @@ def no_version(session: Session, model: str, number: int, *, where: str = "versi
 
 def no_build(session: Session, build_id: str) -> NotFound:
     """Return the error for a build that does not exist or was deleted."""
-    tombstone = TombstoneStore(session).named("build", build_id)
-    if tombstone and readable().covers(tombstone.model or ""):
-        return _deleted(f"Build {build_id}", tombstone, where="build")
-    return NotFound(
+    return deleted_build(session, build_id) or NotFound(
         f"Build {build_id[:80]!r} not found",
         where="build",
         hint="List the builds with pt2hub builds or GET /api/v1/builds.",
     )
+
+
+def deleted_build(session: Session, build_id: str) -> Deleted | None:
+    """Return the error for a build that was deleted, alone or with its version; None for models that may not be read."""
+    tombstone = TombstoneStore(session).of_build(build_id)
+    if tombstone is None or not readable().covers(tombstone.model or ""):
+        return None
+    version = f" of {tombstone.name}" if tombstone.kind == "version" else ""
+    return _deleted(f"Build {build_id}{version}", tombstone, where="build")
 
 
 def no_artifact(session: Session, model: str, digest: str, *, where: str) -> Deleted | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from pt2hub.domain.rollbacks import rollback_version
+from pt2hub.errors import Deleted, PromotionCheckFailed, VersionYanked
 from pt2hub.rendering.alias_answers import (
     count_forced,
     is_production,
@@ -15,12 +15,19 @@ from pt2hub.rendering.alias_answers import (
 from pt2hub.rendering.targets import short_target
 from pt2hub.server.pages.promotion.speed_texts import describe_speed, format_limit
 from pt2hub.server.pages.template_filters import upper_first
+from pt2hub.server.views.rollbacks import Rollback
 from pt2hub.wire.responses import AliasView
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Mapping
 
     from pt2hub.server.views.version_speeds import VersionSpeeds
+
+_OBSTACLES = {
+    VersionYanked.code: "it is yanked",
+    PromotionCheckFailed.code: "it is damaged",
+    Deleted.code: "it was deleted",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +35,7 @@ class AliasCard:
     """An alias with its last move.
 
     Attributes:
-        back: The version that a rollback is offered to; None where there is none.
+        back: Where a rollback leads; None where it leads nowhere.
         before: The version that it was on before its last move; None where there is none.
         forced: How many failed checks its last move was forced past.
         speed: How its version's speed compares with that of the version before; empty where that is unknown.
@@ -37,12 +44,19 @@ class AliasCard:
     """
 
     alias: AliasView
-    back: int | None
+    back: Rollback | None
     before: int | None
     forced: int
     speed: str
     outcome: str
     is_production: bool
+
+    @property
+    def obstacle(self) -> str:
+        """What stands in the way of its rollback, in a few words: `it is yanked`; empty where nothing does."""
+        if self.back is None or self.back.obstacle is None:
+            return ""
+        return _OBSTACLES.get(self.back.obstacle.code, "it is not ready")
 
 
 def pick_production(aliases: Iterable[AliasView]) -> AliasView | None:
@@ -54,24 +68,21 @@ def pick_production(aliases: Iterable[AliasView]) -> AliasView | None:
 def compose_cards(
     aliases: Iterable[AliasView],
     speeds: VersionSpeeds | None,
-    steps: Mapping[str, Sequence[tuple[int | None, int | None]]],
+    rollbacks: Mapping[str, Rollback],
 ) -> list[AliasCard]:
     """Return the cards of aliases, those in production first.
 
     Args:
-        steps: The versions before and after each move, oldest first, by alias.
+        rollbacks: Where rollbacks lead, by alias.
     """
-    return [
-        compose_card(alias, speeds, rollback_version(steps.get(alias.name, ())))
-        for alias in sort_aliases(aliases)
-    ]
+    return [compose_card(alias, speeds, rollbacks.get(alias.name)) for alias in sort_aliases(aliases)]
 
 
-def compose_card(alias: AliasView, speeds: VersionSpeeds | None, back: int | None) -> AliasCard:
+def compose_card(alias: AliasView, speeds: VersionSpeeds | None, back: Rollback | None) -> AliasCard:
     """Return the card of an alias.
 
     Args:
-        back: The version that a rollback is offered to.
+        back: Where a rollback leads.
     """
     before = previous_version(alias.last) if alias.number else None
     speed = describe_speed(speeds, alias.number or 0, before)

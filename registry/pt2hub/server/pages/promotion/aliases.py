@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 from flask import redirect, request, url_for
 
 from pt2hub.domain.codec import decode
-from pt2hub.domain.rollbacks import rollback_version
 from pt2hub.errors import (
     AliasMoved,
     BadResponse,
@@ -65,8 +64,7 @@ def alias(team: str, name: str, alias: str) -> Response:
     versions = services.catalog.versions(whole, limit=_CHOICES).versions
     named = {item.number for item in versions} | {move.before or 0 for move in view.history[:1]}
     speeds = services.performance.main_speeds(whole, view.number, sorted(named | {view.number or 0}))
-    steps = [(move.before, move.after) for move in reversed(view.history)]
-    back = rollback_version(steps) if view.number else None
+    back = services.aliases.rollbacks(whole).get(view.name)
     return page(
         "alias.html",
         section="models",

@@ -75,7 +75,7 @@ def model(team: str, name: str) -> Response:
         states=STATES,
         found=found,
         aliases=aliases,
-        cards=compose_cards(aliases, speeds, services.aliases.steps(whole) if aliases else {}),
+        cards=compose_cards(aliases, speeds, services.aliases.rollbacks(whole) if aliases else {}),
         alias_form=AliasForm.of(aliases, number=str(view.newest_ready or "")),
         choices=compose_choices(found.versions, speeds, production.number if production else None)
         if query.is_plain

@@ -37,6 +37,7 @@ class _Document:
     artifacts: tuple[str, ...]
     refused: tuple[tuple[str, str], ...]
     at: str
+    builds: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

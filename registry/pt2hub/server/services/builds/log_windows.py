@@ -116,7 +116,7 @@ class LogWindowService:
         """Read a log from the database, or from storage once it is archived."""
         with self._sessions.begin() as session:
             store = LogStore(session)
-            number = attempt_number(store, build_id, attempt)
+            number = attempt_number(session, build_id, attempt)
             found = read(_Rows(store, build_id, number))
             archived = store.archived_log(build_id, number)
         if archived is None:

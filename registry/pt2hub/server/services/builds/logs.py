@@ -28,12 +28,15 @@ from pt2hub.server.blobs.keys import StorageKey
 from pt2hub.server.db.stores.artifacts.artifacts import ArtifactStore
 from pt2hub.server.db.stores.blobs.blobs import BlobStore
 from pt2hub.server.db.stores.builds.logs import ArchivedLog, LogStore
+from pt2hub.server.services import not_found
 from pt2hub.server.services.blobs.blob_writes import BlobChunk
 from pt2hub.server.services.blobs.documents import named_by
 from pt2hub.server.services.builds.log_blobs import LogBlobs, as_json_lines
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+    from sqlalchemy.orm import Session
 
     from pt2hub.domain.builds import LogLine
     from pt2hub.server.blobs.ports import BlobReader
@@ -81,7 +84,7 @@ class LogService:
         limit = min(limit, MAX_LINES)
         with self._sessions.begin() as session:
             store = LogStore(session)
-            number = attempt_number(store, build_id, attempt)
+            number = attempt_number(session, build_id, attempt)
             rows = store.rows(build_id, number, after=after, limit=limit, summary=summary)
             archived = store.archived_log(build_id, number)
         if archived is None:
@@ -199,15 +202,15 @@ def _as_text(line: LogLine) -> str:
     return f"{at} {line.step:<8} {level}{line.text}\n"
 
 
-def attempt_number(store: LogStore, build_id: str, attempt: int | None) -> int:
+def attempt_number(session: Session, build_id: str, attempt: int | None) -> int:
     """Return the given attempt number or else the latest, 0 where none has begun.
 
     Raises:
         NotFound: The build or attempt does not exist.
     """
-    latest = store.latest(build_id)
+    latest = LogStore(session).latest(build_id)
     if latest is None:
-        raise NotFound(f"Build {build_id[:80]!r} not found", where="build")
+        raise not_found.no_build(session, build_id)
     if attempt is not None and not 1 <= attempt <= latest:
         existing = f"it has {latest} so far" if latest else "none has begun"
         raise NotFound(

@@ -12,15 +12,14 @@ from pt2hub.domain.tokens import Actor
 from pt2hub.domain.webhooks import EventType
 from pt2hub.errors import AliasMoved, InternalError
 from pt2hub.server.db.notifications import notify_alias
-from pt2hub.server.db.stores.artifacts.artifacts import ArtifactStore
 from pt2hub.server.db.stores.promotion.aliases import AliasStore, StoredAlias
-from pt2hub.server.db.stores.publishing.versions import StoredVersion, VersionStore
 from pt2hub.server.services import not_found
 from pt2hub.server.services.access import audit_log
 from pt2hub.server.services.access.tokens import check_admin
 from pt2hub.server.services.promotion.checks import PromotionChecks
 from pt2hub.server.services.promotion.decisions import AliasMoveRequest, PolicyDecision
 from pt2hub.server.services.promotion.reasons import check_reason, shorten_reason
+from pt2hub.server.services.promotion.rollbacks import find_rollbacks, require_pullable
 from pt2hub.server.services.promotion.yanks import check_not_yanked, hold_not_yanked
 from pt2hub.server.services.webhooks import events
 from pt2hub.wire.performance import PromotionPreview
@@ -32,6 +31,7 @@ if TYPE_CHECKING:
     from sqlalchemy.orm import Session
 
     from pt2hub.server.db.engine import Sessions
+    from pt2hub.server.views.rollbacks import Rollback
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,16 +79,15 @@ class AliasService:
             found = AliasStore(session).of_model(not_found.require_model(session, model))
             return AliasList(tuple(_view(model, alias) for alias in found))
 
-    def steps(self, model: str) -> dict[str, list[tuple[int | None, int | None]]]:
-        """Return the versions before and after the newest moves of a model's aliases, oldest first, by alias.
+    def rollbacks(self, model: str) -> dict[str, Rollback]:
+        """Return where rollbacks of a model's aliases lead and what stands in the way, by alias.
 
         Raises:
             InvalidInput: The name is malformed.
             NotFound: The model does not exist.
         """
         with self._sessions.begin() as session:
-            not_found.require_model(session, model)
-            return AliasStore(session).steps(model)
+            return find_rollbacks(session, model, not_found.require_model(session, model))
 
     def alias(self, model: str, name: str) -> AliasView:
         """Return an alias with its history, removed or not.
@@ -159,7 +158,7 @@ class AliasService:
         parse_alias(name)
         with self._sessions.begin() as session:
             model_id = not_found.require_model(session, model)
-            version = _pullable(session, model, number)
+            version = require_pullable(session, model, number)
             check_not_yanked(version, version.yanked)
             alias = AliasStore(session).one(model_id, name)
             decision = PromotionChecks(session).evaluate(
@@ -218,7 +217,7 @@ class AliasService:
         parse_alias(name)
         with self._sessions.begin() as session:
             store, model_id = AliasStore(session), not_found.require_model(session, model)
-            to = None if change.number is None else _pullable(session, model, change.number)
+            to = None if change.number is None else require_pullable(session, model, change.number)
             alias = store.hold(model_id, name, create=change.expected is None)
             if alias is None:
                 raise not_found.no_alias(session, model, name)
@@ -301,16 +300,6 @@ def _apply_policy(session: Session, move: AliasMoveRequest, *, force: bool) -> P
     if decision.failed_checks and not force:
         raise decision.error()
     return decision
-
-
-def _pullable(session: Session, model: str, number: int) -> StoredVersion:
-    """Return a version that has an artifact to pull."""
-    version = VersionStore(session).by_number(model, number)
-    if version is None:
-        raise not_found.no_version(session, model, number)
-    if not ArtifactStore(session).taken(version.id):
-        raise not_found.not_ready(session, version)
-    return version
 
 
 def _lost(model: str, alias: StoredAlias, change: _Change) -> AliasMoved:

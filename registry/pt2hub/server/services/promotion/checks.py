@@ -40,7 +40,7 @@ class PromotionChecks:
         alias is checked, so that a rollback is never held up.
         """
         move = self._without_deleted(move)
-        policy, damage = self._store.one(move.model_id), tuple(self._damage(move))
+        policy, damage = self._store.one(move.model_id), self.damage(move)
         if policy is None:
             return PolicyDecision(move, 0, damage)
         protection = protection_of(policy.document, move.alias)
@@ -59,8 +59,11 @@ class PromotionChecks:
             return move
         return replace(move, before=None)
 
+    def damage(self, move: AliasMoveRequest) -> tuple[PromotionCheckResult, ...]:
+        """Return a failed check for each artifact of the new version that is damaged: no process could pull it."""
+        return tuple(self._damage(move))
+
     def _damage(self, move: AliasMoveRequest) -> Iterator[PromotionCheckResult]:
-        """Yield a failed check for each artifact of the new version that is damaged: no process could pull it."""
         found = self._store.artifacts(move.model_id, move.after) if move.after else {}
         parts = DamageStore(self._session).parts([item.artifact for item in found.values()])
         for target, item in found.items():

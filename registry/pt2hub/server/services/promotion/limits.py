@@ -15,8 +15,6 @@ _MIN_FACTOR = 2.0
 """From here on, a factor is easier to read than a percentage."""
 _ROUNDING = 1e-9
 """Relative rounding error of float ratios."""
-_NEGLIGIBLE = 1e-6
-"""Relative differences below it are not reported."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,8 +63,6 @@ class Deterioration:
     def __str__(self) -> str:
         if self.ratio is None:
             return "worse"
-        if abs(self.ratio - 1) < _NEGLIGIBLE:
-            return "no worse"
         way = "worse" if self.ratio > 1 else "better"
         return f"{percent_of(max(self.ratio, 1 / self.ratio))} {way}"
 

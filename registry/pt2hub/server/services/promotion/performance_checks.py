@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from pt2hub.domain.builds import UNFINISHED, BuildState
 from pt2hub.domain.performance.measurements import MeasurementState
 from pt2hub.domain.performance.metrics import OF_JOBS, default_threshold
+from pt2hub.rendering.changes import SAME, is_shown
 from pt2hub.rendering.quantities import quantity
 from pt2hub.server.db.stores.builds.measurement_states import MeasurementStateStore
 from pt2hub.server.db.stores.performance.evaluations import EvaluationStore
@@ -128,9 +129,15 @@ class PerformanceChecks:
             if found.reason in _MEASURABLE:
                 return replace(self._missing_measurement(message, target, path, check), comparison=found)
             return replace(_unknown(path, check, message), target=target, comparison=found)
-        values = _values(found)
-        message = f"{label} is {worse} in {self._move.after} than in {self._move.before} ({values})"
-        message += f"; {_needed(check)} is allowed"
+        values, now, before = _values(found), self._move.after, self._move.before
+        # A limit may be finer than what is shown: what fails is never called `no change`.
+        is_same = passed and found.ratio is not None and not is_shown(found.ratio)
+        how = (
+            f"{label}: {SAME} from {before} to {now}"
+            if is_same
+            else f"{label} is {worse} in {now} than in {before}"
+        )
+        message = f"{how} ({values}); {_needed(check)} is allowed"
         return PromotionCheckResult(
             check.model_dump(),
             path,
@@ -138,7 +145,7 @@ class PerformanceChecks:
             message,
             target,
             comparison=found,
-            found=f"{worse} ({values})",
+            found=f"{SAME if is_same else worse} ({values})",
             needed=_needed(check),
         )
 

@@ -14,7 +14,7 @@ from pt2hub.server.db.reading import readable
 from pt2hub.server.db.stores.publishing.catalog import CatalogStore
 from pt2hub.server.db.stores.publishing.search import SearchStore
 from pt2hub.server.db.stores.retention.tombstones import TombstoneStore
-from pt2hub.server.services.not_found import deleted_artifact
+from pt2hub.server.services.not_found import deleted_artifact, deleted_build
 from pt2hub.wire.search import SearchHit, SearchResults
 
 if TYPE_CHECKING:
@@ -70,10 +70,15 @@ class SearchService:
         return SearchResults(hits)
 
     def is_deleted(self, typed: str) -> bool:
-        """Return whether a text names a deleted version, `team/name@3`, or artifact, by its whole digest, that may be read."""
+        """Return whether a text names something deleted that may be read.
+
+        A version is named by `team/name@3`, an artifact by its whole digest, a build by its whole id.
+        """
         with self._sessions.begin() as session:
             if re.fullmatch(DIGEST_PATTERN, typed):
                 return deleted_artifact(session, typed) is not None
+            if deleted_build(session, typed):
+                return True
             try:
                 wanted = Reference.parse(typed)
             except InvalidInput:

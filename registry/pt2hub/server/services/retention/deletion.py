@@ -293,12 +293,18 @@ def delete_versions(
     store.unlink(doomed.owners)
     store.remove(doomed)
     for version, number in doomed.versions.items():
-        artifacts = tuple(
-            build.artifact for build in doomed.builds if build.artifact and build.version == version
-        )
-        name = f"{doomed.model}@{number}"
+        builds = [build for build in doomed.builds if build.version == version]
         tombstone = Tombstone(
-            "version", name, reason, by.principal, doomed.model, number, forced, artifacts, refused
+            "version",
+            f"{doomed.model}@{number}",
+            reason,
+            by.principal,
+            doomed.model,
+            number,
+            forced,
+            artifacts=tuple(build.artifact for build in builds if build.artifact),
+            refused=refused,
+            builds=tuple(build.id for build in builds),
         )
         TombstoneStore(session).add(tombstone)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, cast
 
-from sqlalchemy import ARRAY, Text, any_, delete, func, literal, select, text, update
+from sqlalchemy import ARRAY, Text, and_, any_, delete, func, literal, or_, select, text, update
 from sqlalchemy.dialects.postgresql import insert
 
 from pt2hub.domain.codec import encode
@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
 _TOMBSTONES = cast("Table", SQLTombstone.__table__)
 _REFUSED = cast("Table", SQLRefused.__table__)
+_DIGEST = "sha256:"
+"""Beginning of a digest, which no id of a build has."""
 # A refused digest that a rebuild found in storage is removed by the next collection; a damaged one may come back.
 _BURY = text("""
     INSERT INTO blobs (kind, digest, state, size, changed_at)
@@ -59,6 +61,7 @@ class Tombstone:
         kind: `version`, `model` or `build`.
         name: `team/name@3`, `team/name` or a build's id.
         artifacts: Digests of its manifests.
+        builds: Ids of the builds that went with a version.
         refused: Kind and digest of each blob that nobody may store again.
         at: ISO 8601, UTC; empty for a new one.
     """
@@ -73,6 +76,7 @@ class Tombstone:
     artifacts: tuple[str, ...] = ()
     refused: tuple[tuple[str, str], ...] = ()
     at: str = ""
+    builds: tuple[str, ...] = ()
 
     @property
     def origin(self) -> str:
@@ -97,7 +101,7 @@ class TombstoneStore:
             "reason": new.reason,
             "by": encode(new.by),
             "forced": new.forced,
-            "artifacts": list(new.artifacts),
+            "artifacts": [*new.artifacts, *new.builds],
         }
         statement = insert(_TOMBSTONES).values(values).returning(_TOMBSTONES.c.id)
         tombstone: int = self._session.execute(statement).scalar_one()
@@ -112,8 +116,8 @@ class TombstoneStore:
             accepted: Digests that tombstones do not refuse any more, with the times up to which; see `accept_until`.
         """
         values = {**encode(found), "at": moment(found.at), "document": document}
-        values |= {"by": encode(found.by), "artifacts": list(found.artifacts)}
-        del values["refused"]
+        values |= {"by": encode(found.by), "artifacts": [*found.artifacts, *found.builds]}
+        del values["refused"], values["builds"]
         statement = insert(_TOMBSTONES).values(values).on_conflict_do_nothing(index_elements=["document"])
         tombstone = self._session.scalar(statement.returning(_TOMBSTONES.c.id))
         if tombstone is not None:
@@ -141,6 +145,11 @@ class TombstoneStore:
     def of_artifact(self, digest: str) -> Tombstone | None:
         """Return the tombstone of an artifact."""
         return self._newest(SQLTombstone.artifacts.contains([digest]))
+
+    def of_build(self, build_id: str) -> Tombstone | None:
+        """Return the tombstone of a build, or of the version that it was deleted with."""
+        alone = and_(SQLTombstone.kind == "build", SQLTombstone.name == build_id)
+        return self._newest(or_(alone, SQLTombstone.artifacts.contains([build_id])))
 
     def of_refused(self, kind: str, digest: str) -> Tombstone | None:
         """Return the tombstone for which a digest is refused."""
@@ -249,9 +258,10 @@ class TombstoneStore:
             row.model,
             row.number,
             row.forced,
-            tuple(row.artifacts),
+            tuple(each for each in row.artifacts if each.startswith(_DIGEST)),
             tuple(
                 (kind, digest) for kind, digest in self._session.execute(refused.order_by("kind", "digest"))
             ),
             stamp(row.at),
+            tuple(each for each in row.artifacts if not each.startswith(_DIGEST)),
         )
