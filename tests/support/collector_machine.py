@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
@@ -47,10 +47,29 @@ class RunningCollection:
 
 @dataclass
 class ModelAlias:
-    """What the model says about an alias."""
+    """What the model says about an alias.
 
-    number: int | None = None
-    before: int | None = None
+    Attributes:
+        numbers: The versions that it was on, without those that it left by going back; the last is where it is.
+    """
+
+    numbers: list[int] = field(default_factory=list)
+
+    @property
+    def number(self) -> int | None:
+        """The version that it is on."""
+        return self.numbers[-1] if self.numbers else None
+
+    @property
+    def needed(self) -> list[int]:
+        """The versions that it is on and would roll back to."""
+        return self.numbers[-2:]
+
+    def move(self, number: int) -> None:
+        """Move it on, or back."""
+        if number in self.numbers:
+            del self.numbers[self.numbers.index(number) :]
+        self.numbers.append(number)
 
 
 class CollectorMachine(RuleBasedStateMachine):
@@ -133,7 +152,7 @@ class CollectorMachine(RuleBasedStateMachine):
         self.registry.services.aliases.move(
             MODEL, alias, number, expected=known.number, reason="release", by=ADMIN
         )
-        self.aliases[alias] = ModelAlias(number, known.number)
+        known.move(number)
 
     @rule(alias=st.sampled_from(ALIASES))
     def remove_alias(self, alias: str) -> None:
@@ -159,10 +178,7 @@ class CollectorMachine(RuleBasedStateMachine):
     def delete(self, place: int) -> None:
         """A version is deleted exactly if nothing needs it."""
         number = self._choose(place)
-        needed = any(
-            number == alias.number or (alias.number is not None and number == alias.before)
-            for alias in self.aliases.values()
-        )
+        needed = any(number in alias.needed for alias in self.aliases.values())
         try:
             self.registry.services.deletion.version(MODEL, number, by=ADMIN, reason="old")
         except StillNeeded:
@@ -185,7 +201,7 @@ class CollectorMachine(RuleBasedStateMachine):
             self.refused.add(Digest(digest))
         for alias in self.aliases.values():
             if alias.number == number:
-                alias.number = alias.before = None
+                alias.numbers.clear()
         self._forget(number)
 
     @precondition(lambda self: self.versions)

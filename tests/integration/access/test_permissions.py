@@ -106,6 +106,7 @@ def cases(registry: Registry) -> dict[str, Case]:
         ),
         "pages.assign_role": Case("POST", "/teams", ROLE),
         "pages.audit": Case("GET", "/audit"),
+        "pages.retention": Case("GET", f"/retention?scope={MODEL}"),
         "pages.remove_role": Case("POST", f"/teams/roles/{role.id}/remove", {}),
         "versions.unyank": Case("DELETE", f"{model}/versions/1/yank?reason=x"),
         "versions.yank": Case("PUT", f"{model}/versions/1/yank", {"reason": "x"}),
@@ -142,7 +143,7 @@ def test_a_route_takes_its_scope_for_its_model_and_nothing_less(
     rule, case, access = RULES[endpoint], cases[endpoint], registry.services.access
     assert rule.scope is not None
     before = changeable(registry)
-    asked_to_sign_in = 303 if endpoint == "pages.audit" else 401
+    asked_to_sign_in = 303 if endpoint in {"pages.audit", "pages.retention"} else 401
     assert send(web, endpoint, case, None).status_code == asked_to_sign_in
     others = set(Scope) - {rule.scope, Scope.ADMIN}
     refused = send(web, endpoint, case, access.create_token("others", scopes=others))

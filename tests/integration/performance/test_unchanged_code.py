@@ -8,10 +8,14 @@ from typing import TYPE_CHECKING
 import pytest
 
 from pt2hub.domain.artifacts import KEY_SCHEMA
+from pt2hub.domain.tokens import Actor
 from support.figures import Run, latency, measured
+from support.pages import Page
 from support.registry import ENVIRONMENT, TOOLCHAIN, V3, V4
 
 if TYPE_CHECKING:
+    from flask.testing import FlaskClient
+
     from pt2hub.domain.digests import Digest
     from pt2hub.wire.performance import MetricComparison
     from support.registry import Registry
@@ -50,6 +54,20 @@ def test_the_page_of_the_model_does_not_call_it_slower(registry: Registry) -> No
     speeds = registry.services.performance.main_speeds(MODEL, 1, [1, 2, 3])
     assert speeds is not None
     assert [speeds.outcome(number, 1) for number in (2, 3)] == ["same", "worse"]
+
+
+def test_the_page_says_that_the_code_is_the_same_without_hovering(
+    registry: Registry, web: FlaskClient
+) -> None:
+    for number, value in ((1, 10.0), (2, 15.0), (3, 15.0)):
+        changes = {"code": b"other code"} if number == 3 else {}
+        measured(
+            registry, published(registry, number, **changes), latency(value, batch=2), run=Run(day=number)
+        )
+    registry.services.aliases.move(MODEL, "prod", 1, expected=None, reason="first", by=Actor("ci"))
+    shown = Page(web.get(f"/models/{MODEL}").get_data(as_text=True)).text
+    assert "50.0 % slower, same code" in shown
+    assert shown.count("same code") == 1
 
 
 def test_it_is_the_same_on_another_machine_too(registry: Registry) -> None:

@@ -45,6 +45,7 @@ def test_two_values_of_the_same_code_are_no_change_unless_it_was_flagged_or_they
     found = replace(speeds(10.0, 11.5, 11.5, 25.0), codes=codes)
     assert [found.outcome(number, 1) for number in (2, 3, 4)] == ["same", "worse", "worse"]
     assert describe_speed(found, 2, 1).note == "15.0 % slower than version 1; both run the same code"
+    assert [describe_speed(found, number, 1).is_same_code for number in (2, 3, 4)] == [True, False, False]
     flagged = replace(found, change=ChangeView(2, 1, "worse", 1.15))
     assert flagged.outcome(2, 1) == "worse"
     assert replace(found, codes={1: "a"}).outcome(2, 1) == "worse"

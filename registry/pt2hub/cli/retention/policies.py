@@ -99,19 +99,12 @@ def _print_policy(out: Console, view: RetentionView) -> None:
 
 
 def _policy_text(view: RetentionView) -> str:
+    from pt2hub.rendering.retention import describe_kept, describe_origin
+
+    kept, origin = f"{view.scope}: {describe_kept(view)}", describe_origin(view)
     if view.set_on is None:
-        return f"{view.scope}: everything is kept; no policy is set"
-    by = f", set by {view.by}" if view.by else ""
-    on = "" if view.set_on == view.scope else f" (policy of {view.set_on})"
-    if view.last is None:
-        return f"{view.scope}: everything is kept{on}{by}"
-    pulled = (
-        f" and those pulled or published within {view.pulled_within_days} days"
-        if view.pulled_within_days
-        else ""
-    )
-    last = "version is" if view.last == 1 and not pulled else f"{view.last} versions{pulled} are"
-    return f"{view.scope}: the last {last} kept, and what an alias pins{on}{by}"
+        return f"{kept}; {origin}"
+    return f"{kept}{f' ({origin})' if origin else ''}{f', set by {view.by}' if view.by else ''}"
 
 
 def _print_preview(out: Console, view: RetentionPreview) -> None:

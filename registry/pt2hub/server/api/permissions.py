@@ -173,6 +173,7 @@ RULES |= dict.fromkeys((f"pages.{name}" for name in _OPEN_PAGES), _ANYBODY) | {
     "pages.assign_role": Rule(Scope.ADMIN),
     "pages.add_derivation": Rule(Scope.PUBLISH, About.PATH),
     "pages.audit": Rule(Scope.ADMIN),
+    "pages.retention": Rule(Scope.ADMIN),
     "pages.cancel_build": Rule(Scope.BUILD, About.BUILD),
     "pages.check_spec": Rule(Scope.PUBLISH, About.BODY),
     "pages.create_token": Rule(signed_in=True),

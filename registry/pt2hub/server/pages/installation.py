@@ -23,6 +23,7 @@ _VIEWS = (
     "publishing.description",
     "publishing.derivations",
     "publishing.version_search",
+    "publishing.retention",
     "publishing.publish",
     "promotion.aliases",
     "promotion.previews",

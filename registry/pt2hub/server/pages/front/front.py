@@ -15,6 +15,7 @@ from pt2hub.server.pages.blueprint import routes
 from pt2hub.server.pages.front.attention_texts import compose_answer, compose_needs, pick_needs
 from pt2hub.server.pages.front.model_query import ALIASES, ORDERS, ModelQuery
 from pt2hub.server.pages.front.model_rows import row_of
+from pt2hub.server.pages.publishing.retention import describe_retention
 from pt2hub.server.pages.templates import fragment, page
 from pt2hub.server.views import overview
 from pt2hub.server.views.overview import OverviewPage
@@ -78,6 +79,7 @@ def _list_response(query: ModelQuery) -> Response:
         error=error,
         choices=container().overview.choices(),
         orders=ORDERS,
+        retention=describe_retention(query.team) if query.of_team else None,
         aliases=ALIASES,
         **shown,
     )

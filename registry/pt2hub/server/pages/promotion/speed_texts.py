@@ -24,6 +24,7 @@ class SpeedText:
         change: The change in words: `3.1 % faster`, or `no change`.
         beside: The change and the other version: `3.1 % faster than version 3`.
         caveat: What it means, after a comma; empty where it counts. Two values do not tell a small change from noise.
+        is_same_code: Whether both run the same code.
     """
 
     value: str = ""
@@ -31,6 +32,7 @@ class SpeedText:
     change: str = ""
     beside: str = ""
     caveat: str = ""
+    is_same_code: bool = False
 
     @property
     def note(self) -> str:
@@ -51,9 +53,9 @@ def describe_speed(speeds: VersionSpeeds | None, number: int, before: int | None
     change = format_change(ratio, speeds.metric, speeds.unit)
     beside = f"{change} {'from' if change == SAME else 'than'} version {before}"
     caveats = {"same": f", below the limit of {format_limit(speeds)}", "inconclusive": ", which may be noise"}
-    if speeds.has_same_code(number, before):
+    if is_same_code := speeds.has_same_code(number, before):
         caveats["same"] = "; both run the same code"
-    return SpeedText(value, outcome, change, beside, caveats.get(outcome, ""))
+    return SpeedText(value, outcome, change, beside, caveats.get(outcome, ""), is_same_code)
 
 
 def format_limit(speeds: VersionSpeeds) -> str:

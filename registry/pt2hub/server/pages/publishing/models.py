@@ -25,6 +25,7 @@ from pt2hub.server.pages.promotion.version_choices import compose_choices
 from pt2hub.server.pages.publishing.labels import show_labels
 from pt2hub.server.pages.publishing.quality import VERSIONS as EVALUATED_VERSIONS
 from pt2hub.server.pages.publishing.quality import compose_trends
+from pt2hub.server.pages.publishing.retention import describe_retention
 from pt2hub.server.pages.publishing.speed_chart import draw_chart
 from pt2hub.server.pages.publishing.version_list_query import STATES, VersionListQuery
 from pt2hub.server.pages.publishing.version_rows import compose_heads, compose_rows, pick_targets
@@ -88,6 +89,7 @@ def model(team: str, name: str) -> Response:
         **_quality(whole, production, policy.document),
         policy=policy,
         protected=protection_rows(policy.document),
+        retention=describe_retention(whole),
         pulls=_pulls(view, production, found.versions),
         **_list_values(found.versions, speeds, aliases, production),
     )

@@ -55,6 +55,10 @@ class RetentionService:
             Forbidden: The actor is not an admin of the model or of all the team's models.
         """
         _check(by, scope, "see its retention policy")
+        return self.policy(scope)
+
+    def policy(self, scope: str) -> RetentionView:
+        """Return the policy that holds for a model or a team that may be read, for its page."""
         with self._sessions.begin() as session:
             return _view(scope, RetentionStore(session).effective(scope))
 
