@@ -232,8 +232,8 @@ def _fixed(version: StoredVersion, name: str, reason: str) -> FileFixed:
     return FileFixed(
         reason,
         where=f"files.{name[:80]}",
-        hint=f"Publish another version with it; documentation of {version.model}@{version.number} can be changed: --kind "
-        "card, license, example or document.",
+        hint=f"Publish another version with it. Of {version.model}@{version.number}, documentation can be changed: files of "
+        "the kinds card, license, example and document.",
     )
 
 
