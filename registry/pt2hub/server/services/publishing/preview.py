@@ -14,6 +14,7 @@ from pt2hub.server.db.stores.publishing.labels import LabelStore
 from pt2hub.server.db.stores.publishing.versions import StoredVersion, VersionStore
 from pt2hub.server.services.builds.waits import never_offered
 from pt2hub.server.services.publishing.labels import preview_labels
+from pt2hub.server.services.publishing.lineage import check_derivations
 from pt2hub.server.services.publishing.version_files import check_attachable
 from pt2hub.wire.previews import PublishPreview, TargetPreview
 from pt2hub.wire.responses import WaitReason
@@ -45,6 +46,7 @@ def build_preview(
     Raises:
         Conflict: A target already has a build, with other overrides.
         InvalidInput: The no-op toolchain's target would be mixed with others.
+        LineageCycle: The version would be derived from itself.
         FileFixed: A file has the name of one of the version that never changes.
         QuotaExceeded: The team has too many builds, or stores too much.
     """
@@ -53,6 +55,7 @@ def build_preview(
     present = BuildStore(session).requests(found.id) if found else {}
     targets.check(present)
     if found:
+        check_derivations(session, found, submission.derived_from)
         check_attachable(session, found, submission.documentation, quotas)
     else:
         quotas.check_bytes(spec.model)
