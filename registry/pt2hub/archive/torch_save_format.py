@@ -44,7 +44,7 @@ _FOREIGN = (
     (
         re.compile(r"(?:[^/]+/)?data\.pkl"),
         "torch.save wrote the file, not torch.export.save",
-        "Save the result of torch.export.export. Save weights alone to a safetensors file, for `--weights FILE`.",
+        "Save the result of torch.export.export. Save weights alone to a safetensors file, and publish with it.",
     ),
 )
 """Members that identify torch's other file types; TorchScript files also contain `data.pkl`."""

@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from pt2hub.domain.lineage import MAX_PARENTS
 from pt2hub.domain.reading import EVERYTHING, Readable
 from pt2hub.domain.tokens import SERVER
-from pt2hub.errors import LineageCycle, NotFound
+from pt2hub.errors import InvalidInput, LineageCycle, NotFound, Pt2hubError
 from pt2hub.server.container import Container
 from pt2hub.server.db import engine as engines
 from pt2hub.server.db.queue import BuildQueue
@@ -159,6 +160,27 @@ def test_no_version_is_derived_from_itself_over_any_number_of_generations(family
             add(family, model, number, f"other:{parent}@1")
     add(family, SECRET, 1, f"other:{MODEL}@1")  # a second way to the same ancestor is no cycle
     assert len(lineage(family, SECRET, 1)[0]) == 5
+
+
+@pytest.mark.parametrize(
+    ("derived_from", "expected"),
+    [
+        ([f"other:{SECRET}@1"], LineageCycle),
+        ([f"other:{HUB}", f"other:{MODEL}@1"], LineageCycle),
+        ([f"other:{HUB}{number}" for number in range(MAX_PARENTS)], InvalidInput),
+    ],
+)
+def test_a_preview_says_what_the_publication_is_refused_for(
+    family: Registry, derived_from: list[str], expected: type[Pt2hubError]
+) -> None:
+    family.services.lineage.change(MODEL, 1, add=["other:hf:team/another@v1"], remove=[], by=SERVER)
+    document = a_spec(derived_from=derived_from)
+    with pytest.raises(expected) as previewed:
+        family.services.publish.check(document)
+    with pytest.raises(expected) as refused:
+        family.services.publish.submit(document, by=SERVER)
+    assert str(previewed.value) == str(refused.value)
+    assert family.services.publish.check(a_spec(derived_from=[f"other:{HUB}"])).number == 1
 
 
 def test_of_additions_at_once_that_would_close_a_cycle_one_is_refused(registry: Registry) -> None:

@@ -95,6 +95,24 @@ def test_every_artifact_has_the_files_of_the_publication_as_layers(registry: Reg
     assert "version:1" in owners(registry, b"# A net")
 
 
+def test_a_card_whose_name_collides_is_refused_before_anything_is_published(registry: Registry) -> None:
+    submit(registry, {"tokenizer.json": b"{}"}, targets=[V4])
+    put(registry, "readme.md", b"# Another name on some systems only")
+    files = {"tokenizer.json": b"{}", "README.md": b"# A net"}
+    before = registry.sql("SELECT count(*) FROM builds"), registry.sql("SELECT count(*) FROM audit_log")
+    with pytest.raises(DuplicateFile) as refused:
+        submit(registry, files, targets=[V4, V3], labels={"owner": "search"})
+    assert before == (
+        registry.sql("SELECT count(*) FROM builds"),
+        registry.sql("SELECT count(*) FROM audit_log"),
+    )
+    assert registry.services.publish.version(MODEL, 1).labels == ()
+    spec = a_spec(files={name: digest_bytes(data) for name, data in files.items()}, targets=[V4])
+    with pytest.raises(DuplicateFile) as previewed:
+        registry.services.publish.check(spec)
+    assert str(previewed.value) == str(refused.value)
+
+
 def test_another_tokenizer_is_another_version_and_another_card_is_not(registry: Registry) -> None:
     first = submit(registry, {"tokenizer.json": b"{}", "README.md": b"# A net"})
     registry.blob(b"# A better text")

@@ -57,5 +57,5 @@ def _check(written: SingleFile, artifact: LocalArtifact, out: Path) -> None:
         raise DigestMismatch(
             f"The assembled file has the digest {written.digest}, the artifact's config says {expected}",
             where=str(out),
-            hint="Pull with --verify always, or delete the cached files; if it persists, report it.",
+            hint='Pull with `--verify always`, verify="always" in Python, or delete the cached files; if it persists, report it.',
         )

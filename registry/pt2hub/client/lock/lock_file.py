@@ -103,7 +103,7 @@ def write_lock(path: Path, lock: Lock) -> bool:
         raise HomeUnusable(
             f"Cannot write the lock file: {exc.strerror or exc}",
             where=str(path),
-            hint="Correct the permissions, or choose another path with --lock.",
+            hint="Correct the permissions, or choose another path for the lock file.",
         ) from exc
     return True
 

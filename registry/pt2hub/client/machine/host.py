@@ -182,7 +182,7 @@ def advice(host: Host, version: str, device: str, present: Collection[str]) -> s
         present: Targets that the version has artifacts for.
     """
     if host.torch is None:
-        return "Install torch to run it here. To pull it for another machine: --target TARGET"
+        return "Install torch to run it here. To pull it for another machine, name the target: `--target`, or target= in Python."
     target = host.native_target(device)
     if target and target in present:
         if parse_target(target).device != device:

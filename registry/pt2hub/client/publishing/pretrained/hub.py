@@ -120,7 +120,7 @@ def _pickle_refused(file: str) -> WeightsUnavailable:
         f"{file} is not a safetensors file; pt2hub does not download pickles, because reading them can run code",
         where=WHERE,
         hint="If you trust it, load it with torch.load(weights_only=True), save its state_dict with "
-        "safetensors.torch.save_file, and give that file to --weights.",
+        "safetensors.torch.save_file, and publish with that file as the weights.",
     )
 
 

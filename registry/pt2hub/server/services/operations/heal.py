@@ -30,7 +30,7 @@ _HOLDER = "api"
 _PAGE = 100
 _UPLOADED = (
     "Publish the same spec with the same files again: the client uploads what is damaged, and nothing is built. Labels of the "
-    "spec and of --label replace the present ones: leave out those that were changed since."
+    "publication replace the present ones: leave out those that were changed since."
 )
 _BUILT = (
     "A build wrote it. A cache of a client that pulled it, a mirror or a backup may have it, and pt2hub admin heal --rebuild "

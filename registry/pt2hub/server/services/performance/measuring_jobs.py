@@ -185,7 +185,7 @@ class MeasuringJobService:
             raise NotFound(
                 f"{other.model}@{other.number} has no artifact for {' or '.join(targets)} to compare with",
                 where=_BASELINE,
-                hint=f"It has artifacts for {', '.join(there)}: choose one with --target.",
+                hint=f"It has artifacts for {', '.join(there)}: choose one of these targets.",
                 context={"targets": list(there)},
             )
         if {item.digest for item in own.artifacts} & {*found.values()}:

@@ -131,6 +131,18 @@ def check_parents(session: Session, derivations: Sequence[Derivation]) -> None:
         _parent(session, item, where=f"derived_from[{index}]")
 
 
+def check_derivations(session: Session, version: StoredVersion, derivations: Sequence[Derivation]) -> None:
+    """Check what a submission says that an existing version is derived from; errors as for `derive_published`."""
+    store = LineageStore(session)
+    before = store.of(version.id)
+    parents = []
+    for index, item in enumerate(_unknown(derivations, before)):
+        parents.append(_parent_without_cycle(session, version, item, where=f"derived_from[{index}]"))
+    kept = {text for text, (_, automatic) in before.items() if not (parents and automatic)}
+    if (count := len(kept | {parent.text for parent in parents})) > MAX_PARENTS:
+        raise too_many(count, where="derived_from")
+
+
 def derive_published(
     session: Session,
     version: StoredVersion,
@@ -172,6 +184,11 @@ def derive_published(
     return _texts(dict(store.of(version.id).items() - before.items())), tuple(notes)
 
 
+def _unknown(derivations: Sequence[Derivation], before: dict[str, tuple[str, bool]]) -> list[Derivation]:
+    """Return the derivations of a version that an earlier submission of it has not made; see `_known_parent`."""
+    return [item for item in derivations if _known_parent(item, before) is None]
+
+
 def _known_parent(item: Derivation, before: dict[str, tuple[str, bool]]) -> str | None:
     """Return the parent that an alias stood for in an earlier submission of the version; None if there is none."""
     if item.reference is None or item.reference.number is not None:
@@ -200,9 +217,7 @@ def _derive(
     store = LineageStore(session)
     for index, item in enumerate(derivations):
         place = f"{where}[{index}]"
-        parent = _parent(session, item, where=place)
-        if parent.id is not None and store.is_ancestor(version.id, of=parent.id):
-            raise _cycle(version, parent, place)
+        parent = _parent_without_cycle(session, version, item, where=place)
         if index == 0:
             store.remove_automatic(version.id)
         known = store.of(version.id)
@@ -211,6 +226,16 @@ def _derive(
         store.add(version.id, item.relation, parent, by=by)
     if (count := len(store.of(version.id))) > MAX_PARENTS:
         raise too_many(count, where=where)
+
+
+def _parent_without_cycle(
+    session: Session, version: StoredVersion, item: Derivation, *, where: str
+) -> Parent:
+    """Return the parent that a derivation of a version names, unless it is derived from the version."""
+    parent = _parent(session, item, where=where)
+    if parent.id is not None and LineageStore(session).is_ancestor(version.id, of=parent.id):
+        raise _cycle(version, parent, where)
+    return parent
 
 
 def _parent(session: Session, item: Derivation, *, where: str) -> Parent:

@@ -14,6 +14,8 @@ from pt2hub.server.db.stores.publishing.labels import LabelStore
 from pt2hub.server.db.stores.publishing.versions import StoredVersion, VersionStore
 from pt2hub.server.services.builds.waits import never_offered
 from pt2hub.server.services.publishing.labels import preview_labels
+from pt2hub.server.services.publishing.lineage import check_derivations
+from pt2hub.server.services.publishing.version_files import check_attachable
 from pt2hub.wire.previews import PublishPreview, TargetPreview
 from pt2hub.wire.responses import WaitReason
 
@@ -23,6 +25,7 @@ if TYPE_CHECKING:
     from sqlalchemy.orm import Session
 
     from pt2hub.domain.publishing.spec import TargetSpec
+    from pt2hub.server.services.builds.quotas import TeamQuotas
     from pt2hub.server.services.publishing.requested_targets import RequestedTargets
     from pt2hub.server.services.publishing.submission_validation import ValidSubmission
     from pt2hub.wire.responses import TargetView
@@ -35,6 +38,7 @@ def build_preview(
     session: Session,
     submission: ValidSubmission,
     targets: RequestedTargets,
+    quotas: TeamQuotas,
     heartbeat_timeout: timedelta,
 ) -> PublishPreview:
     """Return the preview of submitting a spec.
@@ -42,10 +46,20 @@ def build_preview(
     Raises:
         Conflict: A target already has a build, with other overrides.
         InvalidInput: The no-op toolchain's target would be mixed with others.
+        LineageCycle: The version would be derived from itself.
+        FileFixed: A file has the name of one of the version that never changes.
+        QuotaExceeded: The team has too many builds, or stores too much.
     """
     spec, versions = submission.spec, VersionStore(session)
     found = _found(versions, spec)
-    targets.check(BuildStore(session).requests(found.id) if found else {})
+    present = BuildStore(session).requests(found.id) if found else {}
+    targets.check(present)
+    if found:
+        check_derivations(session, found, submission.derived_from)
+        check_attachable(session, found, submission.documentation, quotas)
+    else:
+        quotas.check_bytes(spec.model)
+    quotas.check_builds(spec.model, sum(item.target not in present for item in targets.requests))
     numbers = versions.numbers(spec.model)
     number = found.number if found else (numbers.newest if numbers else 0) + 1
     now = {item.key: item.value for item in LabelStore(session).of_version(found.id)} if found else {}
@@ -73,7 +87,7 @@ def _changed_documentation(
 ) -> tuple[str, ...]:
     """Return the names of documentation files that the existing version lacks, or has with other content."""
     now = DocumentationStore(session).of(found).files
-    return tuple(item.name for item in submission.files if item.is_documentation and item not in now)
+    return tuple(item.name for item in submission.documentation if item not in now)
 
 
 def _changed_settings(found: StoredVersion | None, spec: Spec) -> tuple[str, ...]:

@@ -30,7 +30,7 @@ from pt2hub.server.services.publishing.lineage import check_parents, derive_publ
 from pt2hub.server.services.publishing.preview import build_preview, to_document
 from pt2hub.server.services.publishing.requested_targets import resolve_targets
 from pt2hub.server.services.publishing.version_creation import ensure_version
-from pt2hub.server.services.publishing.version_files import list_files
+from pt2hub.server.services.publishing.version_files import check_attachable, list_files
 from pt2hub.wire.responses import VersionView
 
 if TYPE_CHECKING:
@@ -107,6 +107,8 @@ class PublishService:
                 session, version, submission.derived_from, created=ensured.created, by=by.principal
             )
             targets.check(present)
+            if not ensured.created:  # a new version has the files of its submission
+                check_attachable(session, version, submission.documentation, quotas)
             raised = self._raise(session, version, targets.requests, priority)
             missing = [request for request in targets.requests if request.target not in present]
             quotas.check_builds(version.model, len(missing))
@@ -123,10 +125,9 @@ class PublishService:
                 *explain_debug_logs(submission.spec, BuildStore(session).states(version.id)),
             )
             view = self._view(session, version, created=ensured.created, notes=notes)
-        documentation = tuple(item for item in submission.files if item.is_documentation)
-        if ensured.created or not documentation:
+        if ensured.created or not submission.documentation:
             return view
-        self._files.attach(version, documentation, by=by)
+        self._files.attach(version, submission.documentation, by=by)
         return replace(view, files=self._files.files(version.model, version.number).files)
 
     def check(self, document: Mapping[str, Any]) -> PublishPreview:
@@ -141,7 +142,8 @@ class PublishService:
         with self._sessions.begin() as session:
             targets = resolve_targets(session, submission.spec, self._heartbeat_timeout)
             check_parents(session, submission.derived_from)
-            return build_preview(session, submission, targets, self._heartbeat_timeout)
+            quotas = TeamQuotas(session, self._limits)
+            return build_preview(session, submission, targets, quotas, self._heartbeat_timeout)
 
     def add_target(self, model: str, number: int, target: str, *, by: Actor) -> VersionView:
         """Add a target to a version, or find its build; the version's own spec is submitted again with one more target.

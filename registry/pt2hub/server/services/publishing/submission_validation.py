@@ -42,6 +42,11 @@ class ValidSubmission:
     labels: dict[str, str] = field(default_factory=dict)
     derived_from: tuple[Derivation, ...] = ()
 
+    @property
+    def documentation(self) -> tuple[AttachedFile, ...]:
+        """The attached files that may change later."""
+        return tuple(item for item in self.files if item.is_documentation)
+
 
 class SpecValidator:
     """Validates specs and the uploaded files that they name."""

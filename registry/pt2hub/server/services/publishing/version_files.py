@@ -116,8 +116,7 @@ class VersionFileService:
 
     def attach(self, version: StoredVersion, files: Sequence[AttachedFile], *, by: Actor) -> None:
         """Add documentation files to a version, or replace those with the same names; errors as for `put`."""
-        names = {item.name for item in files}
-        self._change(version, lambda now: (*(item for item in now if item.name not in names), *files), by)
+        self._change(version, lambda now: _replace(now, files), by)
 
     def remove(self, model: str, number: int, name: str, *, by: Actor) -> FileList:
         """Remove a documentation file from a version; what is pinned still has it.
@@ -182,6 +181,29 @@ class VersionFileService:
         )
 
 
+def check_attachable(
+    session: Session, version: StoredVersion, files: Sequence[AttachedFile], quotas: TeamQuotas
+) -> None:
+    """Check documentation that a submission adds to an existing version, before anything is written.
+
+    Raises:
+        FileFixed: A name belongs to a file that is not documentation.
+        InvalidInput: Names collide with those of other files, or there are too many.
+        QuotaExceeded: The team stores too much.
+    """
+    before = DocumentationStore(session).of(version).files
+    after = _replace(before, files)
+    _check_beside(version, after)
+    if _size(after) > _size(before):
+        quotas.check_bytes(version.model)
+
+
+def _replace(now: Sequence[AttachedFile], files: Sequence[AttachedFile]) -> tuple[AttachedFile, ...]:
+    """Return documentation with some files added or replaced."""
+    names = {item.name for item in files}
+    return (*(item for item in now if item.name not in names), *files)
+
+
 def list_files(version: StoredVersion, documentation: Documentation) -> FileList:
     """Return the files of a version, by name."""
     published = published_files(version.pins)
@@ -232,8 +254,8 @@ def _fixed(version: StoredVersion, name: str, reason: str) -> FileFixed:
     return FileFixed(
         reason,
         where=f"files.{name[:80]}",
-        hint=f"Publish another version with it; documentation of {version.model}@{version.number} can be changed: --kind "
-        "card, license, example or document.",
+        hint=f"Publish another version with it. Of {version.model}@{version.number}, documentation can be changed: files of "
+        "the kinds card, license, example and document.",
     )
 
 

@@ -202,7 +202,7 @@ class DeletionService:
                 raise StillNeeded(
                     f"Cannot delete {digest}: something begins to refer to it",
                     where=digest,
-                    hint="Look again: pt2hub delete without --yes shows what needs it.",
+                    hint="Look again: a dry run shows what needs it.",
                 )
             audit_log.record(session, by, Action.BLOB_DELETE, digest, size=found.size)
         return plan.view(deleted=True)
@@ -246,7 +246,7 @@ class DeletionService:
             raise NotFound(
                 f"Nothing of {model}@{number} is refused",
                 where="version",
-                hint="Name a version that was deleted with --force, or a digest.",
+                hint="Name a version that was deleted by force, or a digest.",
             )
         for digest in accepted:
             self.accept(digest, reason=reason, by=by)

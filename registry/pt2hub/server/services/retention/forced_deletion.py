@@ -293,7 +293,7 @@ def _check_unneeded(session: Session, plan: DeletionPlan, blobs: Sequence[tuple[
         raise StillNeeded(
             f"Cannot delete {plan.name} by force: another version begins to need {needed[0]}",
             where="version",
-            hint="Look again: pt2hub delete --force without --yes shows what shares its bytes. Nothing was deleted.",
+            hint="Nothing was deleted. Look again: a dry run shows what shares its bytes.",
             context={"shared": needed},
         )
 

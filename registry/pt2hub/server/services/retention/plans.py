@@ -56,7 +56,7 @@ class DeletionPlan:
         raise StillNeeded(
             f"Cannot delete {self.name}: {first.name} is kept because {first.reasons[0]}{more}",
             where="version",
-            hint="pt2hub delete without --yes lists everything that is kept, and why. Nothing was deleted.",
+            hint="Nothing was deleted. A dry run lists everything that is kept, and why.",
             details=tuple(
                 Detail(item.name, f"kept because {reason}") for item in self.kept for reason in item.reasons
             ),
