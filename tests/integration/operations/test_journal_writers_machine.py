@@ -134,8 +134,10 @@ class Writers(RuleBasedStateMachine):
     @rule(which=WHICH)
     def merge(self, which: int) -> None:
         which = self.pick(which)
+        before = self.files.count()
         if self.service(which).check_writer():
             self.service(which)._merge()
+        self.created[which] += self.files.count() < before  # also of batches that the other one does not know yet
 
     @rule()
     def write_by_release_0_2(self) -> None:
