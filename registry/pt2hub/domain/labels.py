@@ -214,11 +214,22 @@ def label_link(key: str, labels: Mapping[str, str]) -> str | None:
         return None
     if known.type is LabelType.COMMIT:
         repository = labels.get("git.repository", "").removesuffix(".git").rstrip("/")
-        return f"{repository}/commit/{value}" if _is_url(repository) else None
+        return f"{repository}/commit/{value}" if is_url(repository) else None
     if known.type in (LabelType.URL, LabelType.DATA):
         address = _address(value)
-        return address if _is_url(address) else None
+        return address if is_url(address) else None
     return None
+
+
+def is_url(text: str) -> bool:
+    """Return whether a text is an address of the web that names a host and no credentials."""
+    try:
+        parts = urlsplit(text)
+        return (
+            parts.scheme in _WEB and bool(parts.hostname) and "@" not in parts.netloc and not _has_space(text)
+        )
+    except ValueError:
+        return False
 
 
 def _typed(key: str, kind: LabelType, text: str, where: str) -> str:
@@ -231,7 +242,7 @@ def _typed(key: str, kind: LabelType, text: str, where: str) -> str:
             where=where,
             hint=f"Everybody who can read the label would read them. Leave them out: {bare[:_SHOWN]}",
         )
-    if kind is LabelType.URL and not _is_url(text):
+    if kind is LabelType.URL and not is_url(text):
         raise _malformed(key, text, where, "an address that begins with https://")
     if kind is LabelType.DATA:
         digest = text.rpartition("@")[2]
@@ -272,17 +283,6 @@ def _without_credentials(text: str) -> str | None:
         return None
     credentials, at, host = parts.netloc.rpartition("@")
     return parts._replace(netloc=host).geturl() if at and credentials and parts.scheme in _WEB else None
-
-
-def _is_url(text: str) -> bool:
-    """Return whether a text is an address of the web that names a host and no credentials."""
-    try:
-        parts = urlsplit(text)
-        return (
-            parts.scheme in _WEB and bool(parts.hostname) and "@" not in parts.netloc and not _has_space(text)
-        )
-    except ValueError:
-        return False
 
 
 def _has_space(text: str) -> bool:

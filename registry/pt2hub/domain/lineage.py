@@ -10,8 +10,8 @@ import re
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING
-from urllib.parse import urlsplit
 
+from pt2hub.domain.labels import is_url
 from pt2hub.domain.names import MODEL_PATTERN, Reference
 from pt2hub.domain.plain_text import find_control
 from pt2hub.errors import InvalidInput
@@ -124,7 +124,7 @@ def _derivation(relation: Relation, parent: str, where: str) -> Derivation:
             raise _malformed(parent, where, "Name a revision, which stays what it is: hf:team/name@revision.")
         return Derivation(relation, parent)
     if parent.startswith(("http://", "https://")):
-        if not _is_url(parent):
+        if not is_url(parent):
             raise _malformed(parent, where, "Give an address with a host, and without a user or spaces.")
         return Derivation(relation, parent)
     try:
@@ -138,11 +138,3 @@ def _derivation(relation: Relation, parent: str, where: str) -> Derivation:
 
 def _malformed(parent: str, where: str, hint: str) -> InvalidInput:
     return InvalidInput(f"Invalid parent {parent[:_SHOWN]!a}", where=where, hint=hint)
-
-
-def _is_url(text: str) -> bool:
-    try:
-        parts = urlsplit(text)
-    except ValueError:
-        return False
-    return bool(parts.hostname) and "@" not in parts.netloc and not any(map(str.isspace, text))

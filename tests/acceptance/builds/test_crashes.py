@@ -223,7 +223,10 @@ def test_an_orderly_end_hands_a_build_back_at_once(plane: Plane) -> None:
 def test_a_real_compile_outlives_the_death_of_its_child_and_of_its_worker(
     tmp_path: Path, template: Path
 ) -> None:
-    patient = {"PT2HUB_HEARTBEAT_SECONDS": "1", "PT2HUB_LOST_WORKER_SECONDS": "8"}  # a compile takes all cores
+    patient = {
+        "PT2HUB_HEARTBEAT_SECONDS": "1",
+        "PT2HUB_LOST_WORKER_SECONDS": "8",
+    }  # a compile takes all cores
     settings = {**patient, "PT2HUB_TOOLCHAIN": "aoti"}
     with Plane(tmp_path, settings=settings, template=template) as plane:
         first = plane.start_worker()

@@ -137,7 +137,8 @@ class Writers(RuleBasedStateMachine):
         before = self.files.count()
         if self.service(which).check_writer():
             self.service(which)._merge()
-        self.created[which] += self.files.count() < before  # also of batches that the other one does not know yet
+        # A merged file may hold batches that the other database does not know yet.
+        self.created[which] += self.files.count() < before
 
     @rule()
     def write_by_release_0_2(self) -> None:
