@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Self, TypeVar
 import urllib3
 
 from pt2hub.errors import BadResponse, Pt2hubError, ServerUnreachable
-from pt2hub.rendering.quantities import format_count
 from pt2hub.retry import generate_pauses, retry
 
 if TYPE_CHECKING:
@@ -66,12 +65,15 @@ class Outage:
             return
         self._is_announced = True
         failure = f"{self._url} answers: {answer}" if answer else f"no server answers at {self._url}"
-        limit = (
-            time.strftime("until %H:%M:%S", time.localtime(self._until))
-            if self._until
-            else f"at most {format_count(tries, 'time')}"
+        warnings.warn(
+            f"{failure}; trying again {self._limit(tries)} (Ctrl-C stops)", ServerAwayWarning, stacklevel=2
         )
-        warnings.warn(f"{failure}; trying again {limit} (Ctrl-C stops)", ServerAwayWarning, stacklevel=2)
+
+    def _limit(self, tries: int) -> str:
+        """Return until when it is tried again."""
+        if self._until:
+            return time.strftime("until %H:%M:%S", time.localtime(self._until))
+        return "once" if tries == 1 else f"at most {tries} times"
 
 
 _OUTAGE: ContextVar[Outage | None] = ContextVar("outage", default=None)
