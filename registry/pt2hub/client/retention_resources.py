@@ -42,7 +42,7 @@ class Retention(Resource):
             dry_run: Only return what would be done.
             force: Remove its bytes at once, with aliases on it, and refuse their digests from then on.
             also: With `force`: further versions, `team/name@4`, that share its bytes.
-            also_sharing: With `force`: delete every version that shares its bytes, too.
+            also_sharing: With `force`: delete every version that shares its bytes, and those that share theirs.
             keep_shared: With `force`: leave blobs served that other versions need.
 
         Raises:

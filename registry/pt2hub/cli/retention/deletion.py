@@ -73,7 +73,10 @@ def delete(  # noqa: PLR0913  # each is an argument or option of the command lin
     ] = None,
     also_sharing: Annotated[
         bool,
-        typer.Option("--also-sharing", help="With --force: delete every version that shares its bytes, too."),
+        typer.Option(
+            "--also-sharing",
+            help="With --force: delete every version that shares its bytes, and those that share theirs.",
+        ),
     ] = False,
     keep_shared: Annotated[
         bool,

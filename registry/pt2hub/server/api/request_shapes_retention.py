@@ -45,7 +45,10 @@ class VersionDeletionQuery(DeletionQuery):
         list[str], Field(description="With `force`: further versions, `team/name@4`, that share its bytes")
     ] = []  # noqa: RUF012  # pydantic copies it
     also_sharing: Annotated[
-        bool, Field(description="With `force`: delete every version that shares its bytes, too")
+        bool,
+        Field(
+            description="With `force`: delete every version that shares its bytes, and those that share theirs"
+        ),
     ] = False
     keep_shared: Annotated[
         bool, Field(description="With `force`: leave blobs served that other versions need")
